@@ -1,0 +1,41 @@
+# Two commands do everything on a machine with Python 3.11+, make and pip:
+#   make demo    install Hulk into .venv and show what it does on the bundled cluster hulk47
+#   make test    the whole test suite, with ruff, mypy --strict and the layering check
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+WORKERS ?= 2
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/core
+	$(BIN)/hulk show hulk47
+	$(BIN)/hulk price examples/hulk47.plan.json --cluster hulk47 --jobs examples/hulk47.jobs.yaml
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev
+	$(BIN)/python benchmarks/run_all.py
+
+$(VENV)/core: pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --constraint constraints.txt --editable .
+	touch $@
+
+# torch comes first and alone: anything that depends on it would otherwise pick a build of several GB.
+$(VENV)/dev: $(VENV)/core
+	$(PIP) install --constraint constraints.txt torch==2.13.0
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

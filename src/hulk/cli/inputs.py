@@ -1,0 +1,43 @@
+"""What several verbs read: a plan with its cluster and jobs, checked, and the compute model."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hulk.cost.compute import ComputeModel
+from hulk.domain.check import check_plan
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import Plan
+from hulk.io.cluster_file import load_cluster
+from hulk.io.jobs_file import load_jobs
+from hulk.io.plan_file import load_plan
+from hulk.io.profiles import bundled_profiles
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A checked plan with what it refers to."""
+
+    plan: Plan
+    cluster: Cluster
+    jobs: tuple[Job, ...]
+    compute: ComputeModel
+
+
+def load_inputs(plan: str, cluster: str, jobs: str) -> Inputs:
+    """Read and check the three files."""
+    loaded = Inputs(load_plan(Path(plan)), load_cluster(cluster), load_jobs(jobs), ComputeModel(bundled_profiles()))
+    check_plan(loaded.plan, loaded.cluster, loaded.jobs)
+    return loaded
+
+
+def announce_compilation() -> None:
+    """Say so when the compiled step is not cached yet: the first run takes a while, and silence would worry people."""
+    from hulk.cost import step
+
+    if not step.is_compiled():
+        sys.stderr.write("compiling the price for this machine, once; this takes about 20 s …\n")
+        sys.stderr.flush()

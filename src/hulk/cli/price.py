@@ -1,0 +1,121 @@
+"""`hulk price`: what a plan costs in time, memory and money, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hulk.cost.report import JobPrice, PlanPrice
+
+PlanArgument = Annotated[str, typer.Argument(help="a plan file (JSON)")]
+ClusterOption = Annotated[str, typer.Option("--cluster", "-c", help="a cluster file, or the name of a bundled one")]
+JobsOption = Annotated[str, typer.Option("--jobs", "-j", help="a jobs file, or the name of a bundled one")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object for programs")]
+
+
+def price(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_json: JsonOption = False) -> None:
+    """Print a plan's step time with its breakdown, the memory of every stage, the cost, and the bottleneck in words."""
+    from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cost.price import price_plan
+
+    inputs = load_inputs(plan, cluster, jobs)
+    announce_compilation()
+    result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
+    if as_json:
+        typer.echo(json.dumps(to_json(result), indent=2, ensure_ascii=False))
+    else:
+        from hulk.cli.screen import console
+
+        render(result, console())
+    if not result.feasible:
+        raise typer.Exit(code=3)
+
+
+def to_json(result: PlanPrice) -> dict[str, object]:
+    """The price for programs: seconds, bytes, dollars."""
+    from hulk.cost.report import JobPrice
+
+    jobs: dict[str, object] = {}
+    for name, job in result.jobs.items():
+        if not isinstance(job, JobPrice):
+            jobs[name] = {"feasible": False, "obstacle": job.obstacle, "reason": job.reason}
+            continue
+        jobs[name] = {
+            "feasible": True,
+            "step_s": job.step,
+            "breakdown_s": asdict(job.breakdown),
+            "tokens_per_s": job.tokens_per_second,
+            "finish_s": job.finish,
+            "money_per_step": asdict(job.money) | {"total": job.money.total},
+            "finish_money": job.finish_money,
+            "bottleneck": job.bottleneck,
+            "layer_times": {str(origin): count for origin, count in job.times.items()},
+            "pipelines": [
+                [asdict(stage) | {"memory_used": stage.memory.used} for stage in pipeline] for pipeline in job.pipelines
+            ],
+        }
+    return {"hulk": "price/1", "jobs": jobs, "waiting": dict(result.waiting), "idle": list(result.idle)}
+
+
+def render(result: PlanPrice, screen: Console) -> None:
+    """Draw the price of a plan."""
+    from hulk.cost.report import JobPrice
+
+    for name, job in result.jobs.items():
+        if isinstance(job, JobPrice):
+            _job(job, screen)
+        else:
+            screen.print(f"[bold]{name}[/bold]: [red]cannot run[/red] ({job.obstacle}): {job.reason}")
+        screen.print()
+    for name, reason in result.waiting.items():
+        screen.print(f"[bold]{name}[/bold] waits: {reason}")
+    if result.idle:
+        screen.print(f"idle: {', '.join(result.idle)}", style="dim")
+
+
+def _job(job: JobPrice, screen: Console) -> None:
+    from hulk.cli.screen import bar, table
+    from hulk.units import format_count, format_money, format_size, format_time
+
+    money = job.money
+    screen.print(
+        f"[bold]{job.job}[/bold]: [bold]{format_time(job.step)}[/bold] a step, "
+        f"{format_count(job.tokens_per_second)} tokens/s, {format_money(money.total)} a step "
+        f"({format_money(money.gpus)} GPUs, {format_money(money.egress)} egress)"
+    )
+    if job.finish is not None and job.finish_money is not None:
+        screen.print(f"to the end of its token budget: {format_time(job.finish)}, {format_money(job.finish_money)}")
+    for part, seconds in asdict(job.breakdown).items():
+        share = seconds / job.step
+        amount = format_time(seconds) if share > 1e-9 else "–"
+        screen.print(f"  {part:<9}{amount:>9}  {share:4.0%}  {bar(share)}")
+    rows = table(
+        "stage", "layers", "on", "region", "fwd", "bwd", "busy", "to next", "memory", "of",
+        right=("fwd", "bwd", "busy", "to next", "memory", "of"),
+    )  # fmt: skip
+    for p, pipeline in enumerate(job.pipelines, start=1):
+        for s, stage in enumerate(pipeline, start=1):
+            send = stage.send_latency + stage.send_wire
+            full = stage.memory.used / stage.memory.capacity
+            rows.add_row(
+                f"{p}.{s}" if len(job.pipelines) > 1 else str(s),
+                f"{stage.first}–{stage.last}",
+                f"{stage.machine} ({stage.ranks}×{stage.gpu})",
+                stage.region,
+                format_time(stage.forward),
+                format_time(stage.backward),
+                f"{stage.busy:.0%}",
+                format_time(send) if s < len(pipeline) else "",
+                f"{format_size(stage.memory.used)} ({full:.0%})",
+                format_size(stage.memory.capacity),
+            )
+    screen.print(rows)
+    screen.print(f"bottleneck: {job.bottleneck}")
+    origins = ", ".join(f"{count} {origin}" for origin, count in sorted(job.times.items()))
+    screen.print(f"layer times: {origins}", style="dim")

@@ -1,0 +1,1 @@
+"""What a plan costs, in seconds, bytes and dollars: the one home of formulas."""

@@ -1,0 +1,80 @@
+"""How long a collective operation takes among the GPUs of one machine.
+
+A ring moves f(t) · n bytes through each GPU's link for n bytes of data among t GPUs, with f = 2 (t-1)/t for an all-reduce
+and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tensor), so
+
+    seconds = latency + f(t) · n / bandwidth                    (NVIDIA nccl-tests, PERFORMANCE.md, "bus bandwidth")
+
+Latency and bandwidth are fitted on measured all-reduces where there are some (hulk/data/profiles/collectives.json, SOSP '25
+Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), else they follow from the card's link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from hulk.domain.gpu import GpuType
+
+
+class Operation(StrEnum):
+    """The collective operations that tensor and data parallel training use inside a machine."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What a ring of GPUs reaches: `latency` in seconds per operation, `bandwidth` in bytes/s through one GPU's link."""
+
+    latency: float
+    bandwidth: float
+
+
+Rings = Mapping[str, Mapping[int, Ring]]
+"""By GPU type name and number of GPUs."""
+
+# Pairs of RTX 3090 had an NVLink bridge; larger groups of them went through PCIe and two sockets. Pairs on a GH200 board
+# have a third of the links that four have. The V100's fits are loose (its small messages were noisy).
+MEASURED_RINGS: Rings = MappingProxyType(
+    {
+        "a100-40": {2: Ring(82e-6, 187e9), 4: Ring(91e-6, 208e9)},
+        "gh200-96": {2: Ring(45e-6, 109e9), 4: Ring(61e-6, 334e9)},
+        "rtx-2080ti": {2: Ring(49e-6, 4.06e9), 4: Ring(70e-6, 4.96e9), 8: Ring(109e-6, 5.31e9)},
+        "rtx-3090": {2: Ring(56e-6, 43.6e9), 4: Ring(272e-6, 9.31e9), 8: Ring(20e-6, 1.32e9)},
+        "titan-rtx": {2: Ring(37e-6, 4.07e9), 4: Ring(45e-6, 4.96e9), 8: Ring(49e-6, 5.28e9)},
+        "v100-16": {2: Ring(80e-6, 61.1e9), 4: Ring(221e-6, 81.2e9)},
+    }
+)
+# Cards on the same boards as a measured one.
+_SAME_BOARD = MappingProxyType({"a100-80": "a100-40", "v100-32": "v100-16", "gh200-144": "gh200-96"})
+
+# Share of the link's peak that a ring reaches: the middle of the measured cards, by link kind.
+LINK_EFFICIENCY: Mapping[str, float] = MappingProxyType({"nvlink": 0.62, "pcie": 0.40})
+LINK_LATENCY = 60e-6
+"""Seconds; the middle of the measured latencies."""
+
+
+def ring(gpu: GpuType, gpus: int, *, rings: Rings = MEASURED_RINGS) -> Ring:
+    """What `gpus` cards of this type reach together: as measured (at the nearest group size), else from the link."""
+    measured = rings.get(gpu.name) or rings.get(_SAME_BOARD.get(gpu.name, ""))
+    if measured:
+        nearest = min(measured, key=lambda size: (abs(size - gpus), -size))
+        return measured[nearest]
+    efficiency = LINK_EFFICIENCY.get(gpu.link_kind, LINK_EFFICIENCY["pcie"])
+    return Ring(LINK_LATENCY, gpu.link_bandwidth * efficiency)
+
+
+def collective_time(
+    operation: Operation, size: float, gpu: GpuType, gpus: int, *, rings: Rings = MEASURED_RINGS
+) -> float:
+    """Seconds of one operation on `size` bytes (the whole tensor) among `gpus` GPUs of one machine; 0 for one GPU."""
+    if gpus <= 1 or size <= 0:
+        return 0.0
+    share = (gpus - 1) / gpus * (2.0 if operation is Operation.ALL_REDUCE else 1.0)
+    reached = ring(gpu, gpus, rings=rings)
+    return reached.latency + share * size / reached.bandwidth

@@ -1,0 +1,182 @@
+"""How long a layer takes: measured where a profile has it, else from the roofline, and which of the two it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from hulk.cost import roofline
+from hulk.cost.profiles import Curve, ProfileBook
+from hulk.cost.roofline import FITTED, Constants
+from hulk.domain.gpu import GpuType, Precision
+from hulk.domain.job import Attention, Optimizer
+from hulk.domain.model import Layer, LayerKind, Model
+
+
+class TimeOrigin(StrEnum):
+    """Where a layer's time comes from.
+
+    measured    a profile of this layer on this GPU, at or between measured microbatches (or beyond the largest)
+    calibrated  the roofline, scaled to agree with the nearest measurement of the same layer on the same GPU; or the
+                measurement of a near relative of the layer, scaled by FLOPs
+    roofline    computed from the GPU's datasheet
+    """
+
+    MEASURED = "measured"
+    CALIBRATED = "calibrated"
+    ROOFLINE = "roofline"
+
+
+class LayerTime(NamedTuple):
+    """Seconds of one microbatch on one GPU of the tensor parallel group, its all-reduces included."""
+
+    forward: float
+    backward: float
+    origin: TimeOrigin
+
+
+SAME_FLOPS = 0.02
+"""A profile whose FLOPs differ by less than this share was measured of this very layer (vocabularies are padded)."""
+RELATED_FLOPS = 0.5
+"""A profile whose FLOPs differ by more is of another layer under the same name, and is not used."""
+
+# Bytes an update moves for each parameter, with one fused kernel. fp32: weight, gradient and states are read, weight and
+# states written, 4 bytes each (AdamW: 4 reads + 3 writes = 28). 16-bit: the gradient is read and the weight written in 2
+# bytes, the fp32 master weight and the states read and written (AdamW: 2 + 2 + 3 × 8 = 28). Adafactor's states are rows
+# and columns only, but it passes over the gradient once more to find them and the update once more to clip it.
+_UPDATE_BYTES = {
+    Optimizer.ADAMW: 28.0,
+    Optimizer.ADAM: 28.0,
+    Optimizer.MOMENTUM: 20.0,
+    Optimizer.SGD: 12.0,
+    Optimizer.ADAFACTOR: 20.0,
+}
+_UPDATE_EFFICIENCY = 0.8
+"""Share of memory bandwidth that a streaming kernel reaches."""
+
+
+def update_time(params: float, gpu: GpuType, precision: Precision, optimizer: Optimizer) -> float:
+    """Seconds of the (fused) optimizer step for that many parameters on one GPU.
+
+    The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`, so
+    `precision` does not enter; it is asked for because a low-precision optimizer would change that.
+    """
+    del precision
+    return params * _UPDATE_BYTES[optimizer] / (gpu.memory_bandwidth * _UPDATE_EFFICIENCY)
+
+
+@dataclass(frozen=True)
+class ComputeModel:
+    """Layer times from profiles and the roofline. Answers are kept, so asking again is a dictionary lookup."""
+
+    profiles: ProfileBook = field(default_factory=ProfileBook)
+    constants: Constants = FITTED
+    _known: dict[tuple[object, ...], LayerTime] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def layer_times(
+        self,
+        model: Model,
+        layer: Layer | int,
+        gpu: GpuType,
+        *,
+        precision: Precision,
+        attention: Attention,
+        microbatch: int,
+        tensor_parallel: int,
+    ) -> LayerTime:
+        """Forward and backward seconds of a layer of `model`, given itself or as its index."""
+        asked = model.layers[layer] if isinstance(layer, int) else layer
+        # By identity, the model kept alive in the value's key: hashing a model walks through all of its layers.
+        key = (model.name, model.sequence, asked, gpu.name, precision, attention, microbatch, tensor_parallel)
+        known = self._known.get(key)
+        if known is None:
+            question = _Question(model, asked, gpu, precision, attention, microbatch, tensor_parallel)
+            known = self._known[key] = self._answer(question)
+        return known
+
+    def _answer(self, question: _Question) -> LayerTime:
+        forward, backward = self._roofline(question)
+        curve = self._curve(question, question.tensor_parallel)
+        if curve is not None and (found := curve.at(question.microbatch)) is not None:
+            scale = _flops_ratio(question.layer, curve)
+            exact = abs(scale - 1.0) <= SAME_FLOPS
+            origin = TimeOrigin.MEASURED if exact else TimeOrigin.CALIBRATED
+            scale = 1.0 if exact else scale
+            return LayerTime(
+                found.forward * scale, backward if found.backward is None else found.backward * scale, origin
+            )
+        ratio = self._calibration(question)
+        if ratio is None:
+            return LayerTime(forward, backward, TimeOrigin.ROOFLINE)
+        return LayerTime(forward * ratio[0], backward * ratio[1], TimeOrigin.CALIBRATED)
+
+    def _calibration(self, question: _Question) -> tuple[float, float] | None:
+        """Measured over computed at the nearest measured point: nearest in tensor parallel, then in microbatch."""
+        degrees = self.profiles.degrees(
+            question.model.name,
+            question.gpu,
+            precision=question.precision,
+            attention=question.attention,
+            sequence=question.model.sequence,
+            kind=question.layer.kind,
+        )
+        here = question.tensor_parallel
+        for degree in sorted(degrees, key=lambda degree: max(degree / here, here / degree)):
+            curve = self._curve(question, degree)
+            if curve is None:
+                continue
+            microbatch = curve.nearest(question.microbatch)
+            found = curve.at(microbatch)
+            assert found is not None  # a measured microbatch
+            scale = _flops_ratio(question.layer, curve)
+            forward, backward = self._roofline(question.at(microbatch, degree))
+            missing = found.backward is None
+            return found.forward * scale / forward, 1.0 if missing else (found.backward or 0.0) * scale / backward
+        return None
+
+    def _curve(self, question: _Question, tensor_parallel: int) -> Curve | None:
+        """The profile of the layer asked for, or of a near relative of it under the same name."""
+        curve = self.profiles.curve(
+            question.model.name,
+            question.gpu,
+            precision=question.precision,
+            attention=question.attention,
+            sequence=question.model.sequence,
+            tensor_parallel=tensor_parallel,
+            kind=question.layer.kind,
+        )
+        if curve is None or abs(_flops_ratio(question.layer, curve) - 1.0) > RELATED_FLOPS:
+            return None
+        return curve
+
+    def _roofline(self, question: _Question) -> tuple[float, float]:
+        return roofline.layer_time(
+            question.layer,
+            question.gpu,
+            precision=question.precision,
+            attention=question.attention,
+            microbatch=question.microbatch,
+            tensor_parallel=question.tensor_parallel,
+            constants=self.constants,
+        )
+
+
+class _Question(NamedTuple):
+    model: Model
+    layer: Layer
+    gpu: GpuType
+    precision: Precision
+    attention: Attention
+    microbatch: int
+    tensor_parallel: int
+
+    def at(self, microbatch: int, tensor_parallel: int) -> _Question:
+        return self._replace(microbatch=microbatch, tensor_parallel=tensor_parallel)
+
+
+def _flops_ratio(layer: Layer, curve: Curve) -> float:
+    """FLOPs of the layer asked for over those of the layer measured; 1 where the profile does not say, or has none."""
+    if layer.kind is LayerKind.EMBEDDING or curve.flops <= 0.0 or layer.flops_forward <= 0.0:
+        return 1.0
+    return layer.flops_forward / curve.flops

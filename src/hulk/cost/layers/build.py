@@ -1,0 +1,130 @@
+"""A whole model: its layers in the order a pipeline runs them."""
+
+from __future__ import annotations
+
+from hulk.cost.layers.attention import attention, bias_table, relative_attention
+from hulk.cost.layers.ends import decoder_embedding, embedding, head, token_table
+from hulk.cost.layers.feedforward import feedforward
+from hulk.cost.layers.operations import sublayer
+from hulk.cost.layers.part import Part
+from hulk.domain.architecture import Architecture, Family, Position
+from hulk.domain.model import Layer, LayerKind, Model
+from hulk.errors import InputError
+
+LONGEST_SEQUENCE = 100_000_000
+
+
+def build_model(
+    architecture: Architecture,
+    *,
+    name: str,
+    sequence: int,
+    target_sequence: int | None = None,
+    source: str = "",
+) -> Model:
+    """The layers of `architecture` for samples of `sequence` tokens.
+
+    An encoder-decoder reads `sequence` tokens and writes `target_sequence` (as many where not given). Raises
+    InputError for a sequence the model cannot take.
+    """
+    _check_sequence(architecture, sequence, "sequence")
+    if architecture.family is Family.ENCODER_DECODER:
+        target = sequence if target_sequence is None else target_sequence
+        _check_sequence(architecture, target, "target_sequence")
+        layers = _encoder_decoder(architecture, sequence=sequence, target=target)
+    elif target_sequence is not None:
+        raise InputError(f"{name} has one sequence: target_sequence is for encoder-decoder models")
+    else:
+        layers = _single_stack(architecture, sequence)
+    return Model(name=name, family=architecture.family.value, sequence=sequence, layers=layers, source=source)
+
+
+def _single_stack(architecture: Architecture, sequence: int) -> tuple[Layer, ...]:
+    hidden_state = sequence * architecture.hidden
+    first = embedding(architecture, sequence).layer(
+        "embedding", LayerKind.EMBEDDING, shape="embedding", output=hidden_state, reductions=1
+    )
+    blocks = _blocks(architecture, "block", architecture.layers, _block(architecture, sequence), output=hidden_state)
+    return (first, *blocks, _head(architecture, sequence))
+
+
+def _encoder_decoder(architecture: Architecture, *, sequence: int, target: int) -> tuple[Layer, ...]:
+    """Encoder, then decoder. The decoder's layers pass the encoder's output on beside their own, since the
+    cross-attention of every later block needs it."""
+    encoded, decoded = sequence * architecture.hidden, target * architecture.hidden
+    first = embedding(architecture, sequence).layer(
+        "embedding", LayerKind.EMBEDDING, shape="embedding", output=encoded, reductions=1
+    )
+    encoder = _blocks(
+        architecture, "encoder block", architecture.encoder_layers, _block(architecture, sequence), output=encoded
+    )
+    between = decoder_embedding(architecture, rows=target, encoder_rows=sequence).layer(
+        "decoder embedding",
+        LayerKind.EMBEDDING,
+        shape="decoder embedding",
+        output=encoded + decoded,
+        reductions=1,
+        tied=token_table(architecture),
+    )
+    cross = sublayer(architecture, target, attention(architecture, rows=target, keys=sequence, cross=True))
+    decoder = _blocks(
+        architecture,
+        "decoder block",
+        architecture.layers,
+        _block(architecture, target) + cross,
+        output=encoded + decoded,
+        reductions=3,
+    )
+    return (first, *encoder, between, *decoder, _head(architecture, target))
+
+
+def _block(architecture: Architecture, rows: int) -> Part:
+    """Self-attention and feed-forward."""
+    if architecture.position is Position.RELATIVE:
+        mixing = relative_attention(architecture, rows=rows)
+    else:
+        mixing = attention(architecture, rows=rows, keys=rows)
+    return sublayer(architecture, rows, mixing) + sublayer(architecture, rows, feedforward(architecture, rows))
+
+
+def _blocks(
+    architecture: Architecture, name: str, count: int, part: Part, *, output: float, reductions: int = 2
+) -> list[Layer]:
+    """`count` equal blocks; where the stack's first one holds a bias table, it has a shape of its own.
+
+    Tensor parallel splits attention by heads and a rank needs whole key-value heads, so it must divide `kv_heads`,
+    which divides `heads`.
+    """
+    table = bias_table(architecture)
+    layers = []
+    for index in range(count):
+        special = index == 0 and table.params_split > 0
+        layers.append(
+            (part + table if special else part).layer(
+                f"{name} {index}",
+                LayerKind.BLOCK,
+                shape=f"first {name}" if special else name,
+                output=output,
+                reductions=reductions,
+                head_width=architecture.kv_heads,
+            )
+        )
+    return layers
+
+
+def _head(architecture: Architecture, rows: int) -> Layer:
+    """The head sends nothing on; its `output` is the size of what tensor parallel reduces: its input's gradient."""
+    return head(architecture, rows).layer(
+        "head",
+        LayerKind.HEAD,
+        shape="head",
+        output=rows * architecture.hidden,
+        reductions=1,
+        tied=token_table(architecture) if architecture.tied else 0,
+    )
+
+
+def _check_sequence(architecture: Architecture, sequence: int, what: str) -> None:
+    longest = architecture.max_sequence or LONGEST_SEQUENCE
+    if not 1 <= sequence <= longest:
+        raise InputError(f"{what} is {sequence}; this model takes 1 to {longest} tokens")

@@ -1,0 +1,62 @@
+"""The feed-forward half of a block: plain, gated, or a mixture of experts.
+
+Units: elements, per sample. With s = sequence and f = feed-forward width, held beside the input (split over tensor
+parallel): relu s·f, gelu 2·s·f (its input too), gated 4·s·f (gate, act(gate), up, their product).
+"""
+
+from __future__ import annotations
+
+from hulk.cost.layers.operations import activation, product, split_dropout
+from hulk.cost.layers.part import Part, total
+from hulk.domain.architecture import Architecture
+from hulk.domain.model import Split
+
+EXPERT_KERNELS = 10
+"""Launches for one expert beside its products and activation: find its tokens, gather, weigh and add up the results."""
+
+
+def feedforward(architecture: Architecture, rows: int) -> Part:
+    """The feed-forward of one block for `rows` tokens."""
+    if architecture.experts:
+        return _experts(architecture, rows)
+    return _mlp(architecture, rows)
+
+
+def _mlp(architecture: Architecture, rows: float, *, copies: int = 1) -> Part:
+    """`copies` feed-forwards side by side with `rows` tokens each."""
+    hidden, ffn, bias = architecture.hidden, architecture.ffn, architecture.ffn_bias
+    inner = rows * ffn * copies
+    drop = architecture.inner_dropout
+    first = (2 if architecture.gated else 1) * ffn
+    # relu's output serves its own backward and the next product's. Dropout after it makes two tensors of it; after a
+    # gate the multiplication keeps it (below) in any case.
+    parted = drop > 0.0 and not architecture.gated
+    return total(
+        (
+            product(rows, hidden, first, split=Split.COLUMNS, bias=bias, batch=copies),
+            activation(inner, holds=architecture.activation_keeps_input or parted),
+            # act(gate) * up: both are held; two reads and a write
+            Part(held_split=2 * inner, moved_split=3 * inner, kernels=1) if architecture.gated else Part(),
+            split_dropout(inner, drop),
+            product(rows, ffn, hidden, split=Split.INNER, bias=bias, batch=copies),
+        )
+    )
+
+
+def _experts(architecture: Architecture, rows: int) -> Part:
+    """A router and its experts, the tokens spread evenly: each expert sees rows · experts_per_token / experts.
+
+    Held, whole: the router's input (s·h) and probabilities (s·experts), the gathered inputs of the experts
+    (s·h·experts_per_token, counted by their first product), and their outputs, which the routing weights' gradient
+    needs (the same again).
+    """
+    experts, visits = architecture.experts, architecture.experts_per_token
+    hidden = architecture.hidden
+    visited = rows * visits * hidden
+    choices = rows * experts
+    # softmax (2), top-k (1) over the probabilities
+    router = product(rows, hidden, experts, split=Split.NONE)
+    router += Part(held_whole=choices, moved_whole=3 * choices, kernels=5)
+    # gather the inputs (2), weigh the outputs (2), add them to the result (3)
+    routing = Part(held_whole=visited, moved_whole=7 * visited, kernels=EXPERT_KERNELS * experts)
+    return router + routing + _mlp(architecture, rows * visits / experts, copies=experts)

@@ -1,0 +1,74 @@
+"""Bytes of a GPU's memory: the one home of memory formulas.
+
+State per parameter, in bytes (Megatron-LM's table of its optimizers: fp32 16, bf16 with fp32 gradients 18):
+
+    precision     weights   gradients (accumulated in fp32)   optimizer
+    fp32, tf32       4            4                            state
+    bf16, fp16       2            4                            4 (fp32 copy of the weights) + state
+
+where the optimizer's own state is 8 for Adam and AdamW (two moments), 4 for momentum, 0 for plain SGD, and for
+Adafactor a row and a column per matrix, counted as 0.
+
+Activations per microbatch and layer come from `hulk.domain.model.Layer.held_*`; a stage keeps as many microbatches as
+its schedule lets forwards run ahead of backwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hulk.domain.gpu import Precision
+from hulk.domain.job import Attention, Job, Optimizer
+from hulk.domain.model import Layer, LayerKind
+from hulk.domain.plan import Recompute
+
+GRADIENT_BYTES = 4
+_STATE_BYTES = {
+    Optimizer.ADAM: 8,
+    Optimizer.ADAMW: 8,
+    Optimizer.MOMENTUM: 4,
+    Optimizer.SGD: 0,
+    Optimizer.ADAFACTOR: 0,
+}
+# The loss works in fp32 whatever the precision, and its backward pass makes as many copies of the logits as it keeps.
+_LOSS_COPIES = 2
+
+
+def weight_bytes(precision: Precision) -> int:
+    """Bytes of weights and accumulated gradients per parameter."""
+    return precision.bytes + GRADIENT_BYTES
+
+
+def optimizer_bytes(precision: Precision, optimizer: Optimizer) -> int:
+    """Bytes of optimizer state per parameter, the fp32 copy of half-precision weights included."""
+    master = 0 if precision.bytes == 4 else 4
+    return master + _STATE_BYTES[optimizer]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """Bytes for one microbatch: kept from forward to backward, and needed for a moment on top. Split is over ranks."""
+
+    held_split: float
+    held_whole: float
+    peak_split: float
+    peak_whole: float
+
+
+def layer_memory(layer: Layer, input_elements: float, job: Job, microbatch: int, recompute: Recompute) -> LayerMemory:
+    """What a layer keeps. `input_elements` per sample come from the layer before.
+
+    With full recomputation a layer keeps its input alone, and its backward needs everything else for a moment.
+    """
+    size = job.precision.bytes
+    scores = layer.scores if job.attention is Attention.EAGER else 0.0
+    held_split = (layer.held_split + scores) * size * microbatch
+    held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
+    if layer.kind is LayerKind.HEAD:
+        # Logits and softmax in fp32; backward needs two more copies for a moment, recomputation or not.
+        held_split = layer.held_split * 4.0 * microbatch
+        return LayerMemory(held_split, held_whole, held_split / _LOSS_COPIES * 2.0, 0.0)
+    if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
+        kept = input_elements * size * microbatch
+        return LayerMemory(0.0, kept, held_split, max(held_whole - kept, 0.0))
+    return LayerMemory(held_split, held_whole, 0.0, 0.0)

@@ -1,0 +1,147 @@
+"""Measured layer times: lookups over the profiles that `hulk.io.profiles` reads.
+
+A curve is what was measured of one kind of layer on one GPU type over several microbatches. Seconds are for one
+microbatch on one GPU of a tensor parallel group, the group's all-reduces included.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from hulk.domain.gpu import GpuType, Precision
+from hulk.domain.job import Attention
+from hulk.domain.model import LayerKind
+from hulk.errors import InputError
+
+
+class Measured(NamedTuple):
+    """Seconds of one microbatch; `backward` is None where it was not captured."""
+
+    forward: float
+    backward: float | None
+
+
+class CurveKey(NamedTuple):
+    """What a curve was measured of. `precision` is the unit that did the matrix work: a tf32 job on a V100 is fp32."""
+
+    model: str
+    gpu: str
+    precision: Precision
+    attention: Attention
+    sequence: int
+    tensor_parallel: int
+    kind: LayerKind
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds over microbatches, ascending.
+
+    `flops` are the forward FLOPs of one sample of the layer as it was measured (0: not known): a catalogue model may
+    differ from what a profile of the same name ran, and then its times need scaling.
+    """
+
+    microbatch: tuple[int, ...]
+    forward: tuple[float, ...]
+    backward: tuple[float, ...] | None
+    flops: float = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.microbatch), len(self.forward), len(self.backward or self.forward)}
+        ascending = all(a < b for a, b in pairwise(self.microbatch))
+        if len(sizes) != 1 or not self.microbatch or not ascending or self.microbatch[0] < 1:
+            raise InputError("a profile's microbatches must ascend from at least 1, with one time for each")
+        if min(self.forward) <= 0 or min(self.backward or self.forward) <= 0:
+            raise InputError("a profile's times must be above zero")
+
+    def at(self, microbatch: int) -> Measured | None:
+        """The times at a microbatch.
+
+        The measurement itself where there is one; between two, linear in the microbatch; above the largest, the line
+        through the last two (through the origin where there is only one); below the smallest, None.
+        """
+        if microbatch < self.microbatch[0]:
+            return None
+        backward = None if self.backward is None else self._along(self.backward, microbatch)
+        return Measured(self._along(self.forward, microbatch), backward)
+
+    def nearest(self, microbatch: int) -> int:
+        """The measured microbatch closest to this one, in proportion."""
+        return min(self.microbatch, key=lambda size: max(size / microbatch, microbatch / size))
+
+    def _along(self, times: tuple[float, ...], microbatch: int) -> float:
+        sizes = self.microbatch
+        right = bisect_left(sizes, microbatch)
+        if right < len(sizes) and sizes[right] == microbatch:
+            return times[right]
+        if len(sizes) == 1:
+            return times[0] * microbatch / sizes[0]
+        right = min(right, len(sizes) - 1)
+        (x0, x1), (y0, y1) = sizes[right - 1 : right + 1], times[right - 1 : right + 1]
+        # Noise can make the last pair fall; more samples never take less time.
+        slope = max((y1 - y0) / (x1 - x0), 0.0)
+        return y0 + slope * (microbatch - x0)
+
+
+@dataclass(frozen=True)
+class ProfileBook:
+    """All curves. Built from a mapping, without any I/O; an empty book is a valid one."""
+
+    curves: Mapping[CurveKey, Curve] = field(default_factory=dict)
+
+    def lookup(
+        self,
+        model: str,
+        gpu: GpuType,
+        *,
+        precision: Precision,
+        attention: Attention,
+        sequence: int,
+        tensor_parallel: int,
+        microbatch: int,
+        kind: LayerKind,
+    ) -> Measured | None:
+        """Measured (forward, backward) seconds, or None where nothing was measured or the microbatch is too small."""
+        curve = self.curve(
+            model,
+            gpu,
+            precision=precision,
+            attention=attention,
+            sequence=sequence,
+            tensor_parallel=tensor_parallel,
+            kind=kind,
+        )
+        return None if curve is None else curve.at(microbatch)
+
+    def curve(
+        self,
+        model: str,
+        gpu: GpuType,
+        *,
+        precision: Precision,
+        attention: Attention,
+        sequence: int,
+        tensor_parallel: int,
+        kind: LayerKind,
+    ) -> Curve | None:
+        """The curve that was measured of this layer, or None."""
+        unit = gpu.unit_for(precision)
+        if unit.bytes != precision.bytes:
+            return None  # 16-bit weights on an fp32 unit move other bytes than an fp32 run
+        key = CurveKey(model, gpu.name, unit, attention, sequence, tensor_parallel, kind)
+        return self.curves.get(key)
+
+    def degrees(
+        self, model: str, gpu: GpuType, *, precision: Precision, attention: Attention, sequence: int, kind: LayerKind
+    ) -> Iterable[int]:
+        """The tensor parallel degrees that were measured of this layer, ascending."""
+        unit = gpu.unit_for(precision)
+        if unit.bytes != precision.bytes:
+            return ()
+        wanted = (model, gpu.name, unit, attention, sequence)
+        return sorted(key.tensor_parallel for key in self.curves if key[:5] == wanted and key.kind is kind)

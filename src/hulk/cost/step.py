@@ -1,0 +1,326 @@
+"""One job's step, compiled: stage times, memory, pipelines, gradient sync, update, from tables of numbers.
+
+This is what search calls tens of thousands of times a second, and what `price` and `simulate` read their durations
+from: the one home of how a step is put together. `hulk.cost.tables` makes the tables; nothing here knows names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hulk.cost import pipeline
+from hulk.cost.pipeline import run_pipeline
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+FITS, TOO_BIG, BLOCKED = 0, 1, 2
+
+
+class Tables(NamedTuple):
+    """A job on some machines at one microbatch size. L layers, M machines, K kinds of stage (GPU type × tensor
+    parallel).
+
+    Prefix arrays have L + 1 entries: the sum over layers a..b is p[b + 1] − p[a]. Seconds, bytes, bytes/s, dollars.
+    """
+
+    forward: Floats  # [K, L + 1] prefix, seconds of one microbatch
+    backward: Floats  # [K, L + 1] prefix, recomputation included
+    update: Floats  # [K] seconds a parameter
+    split: Floats  # [L + 1] prefix, parameters divided by tensor parallel
+    whole: Floats  # [L + 1] prefix, parameters on every rank
+    tied: Floats  # [L] parameters shared with the first layer
+    held_split: Floats  # [L + 1] prefix, bytes kept of one microbatch
+    held_whole: Floats  # [L + 1] prefix
+    peak_split: Floats  # [L] bytes needed for a moment
+    peak_whole: Floats  # [L]
+    cut: Floats  # [L] bytes sent on after layer l
+    gather_fixed: Floats  # [K] seconds to put slices together at a receiver of this kind
+    gather_rate: Floats  # [K] seconds a byte
+    latency: Floats  # [M, M] one way; inf: blocked
+    bandwidth: Floats  # [M, M] one flow
+    ceiling: Floats  # [M, M] all flows: the two cards and the trunk
+    ring_share: Floats  # [M] share of its bandwidth that a ring between machines reaches there
+    region: Ints  # [M]
+    capacity: Floats  # [M] bytes of one GPU that tensors can have
+    state_bytes: float  # weights and gradients, a parameter
+    optimizer_bytes: float
+    gradient_bytes: float
+    blocking_above: float
+    message_overhead: float
+    flow_per_rank: bool
+    overlap_sync: bool
+
+
+class Encoded(NamedTuple):
+    """A job's plan in numbers: N stages of all pipelines one after the other, P pipelines."""
+
+    starts: Ints  # [P + 1] first stage of each pipeline
+    machine: Ints  # [N]
+    kind: Ints  # [N]
+    ranks: Ints  # [N] tensor parallel
+    first: Ints  # [N]
+    last: Ints  # [N]
+    microbatches: Ints  # [P]
+    warmup: Ints  # [N] forwards before the first backward
+    by_region: bool
+    shard_optimizer: bool
+
+
+class Durations(NamedTuple):
+    """What a step is made of. Per stage [N]; `latency`, `send_*` and `blocking` belong to the link to the next stage.
+
+    Gradient sets: set i is the layers set_first[i]..set_last[i], the same stages hold it in all replicas; it takes
+    set_seconds[i] to sync. `sets` says how many there are.
+    """
+
+    forward: Floats
+    backward: Floats
+    latency: Floats
+    send_forward: Floats
+    send_backward: Floats
+    blocking: Bools
+    params: Floats  # of one rank
+    held: Floats  # bytes of activations at the peak, all microbatches in flight
+    peak: Floats  # bytes needed for a moment on top
+    memory: Floats  # bytes of one rank in all
+    update: Floats
+    set_first: Ints
+    set_last: Ints
+    set_seconds: Floats
+    tie_seconds: Floats  # [N] adding up the gradients of parameters shared with the pipeline's first stage
+
+
+@njit(cache=True)
+def transfer_seconds(tables: Tables, a: int, b: int, size: float, flows: int) -> tuple[float, float]:
+    """(latency, seconds on the wire) of `size` bytes from machine a to b: bandwidth is the least of the flows', the two
+    network cards' and the trunk's."""
+    rate = min(tables.bandwidth[a, b] * flows, tables.ceiling[a, b])
+    return tables.latency[a, b], size / rate
+
+
+@njit(cache=True)
+def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
+    """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage)."""
+    replicas = plan.microbatches.shape[0]
+    shards = replicas if plan.shard_optimizer else 1
+    for p in range(replicas):
+        begin = plan.starts[p]
+        for n in range(begin, plan.starts[p + 1]):
+            k, a, b, t = plan.kind[n], plan.first[n], plan.last[n], plan.ranks[n]
+            out.forward[n] = tables.forward[k, b + 1] - tables.forward[k, a]
+            out.backward[n] = tables.backward[k, b + 1] - tables.backward[k, a]
+            params = (tables.split[b + 1] - tables.split[a]) / t + tables.whole[b + 1] - tables.whole[a]
+            peak = 0.0
+            for layer in range(a, b + 1):
+                peak = max(peak, tables.peak_split[layer] / t + tables.peak_whole[layer])
+                if a == 0:  # shared with the first layer, which is here too: one copy
+                    params -= tables.tied[layer] / t
+            out.update[n] = params / shards * tables.update[k]
+            held = (
+                (tables.held_split[b + 1] - tables.held_split[a]) / t + tables.held_whole[b + 1] - tables.held_whole[a]
+            )
+            if n + 1 < plan.starts[p + 1]:  # what was sent on is kept until its gradient comes back
+                held += tables.cut[b]
+            out.params[n] = params
+            out.held[n] = held * plan.warmup[n]
+            out.peak[n] = peak
+            out.memory[n] = params * (tables.state_bytes + tables.optimizer_bytes / shards) + out.held[n] + peak
+            if out.memory[n] > tables.capacity[plan.machine[n]]:
+                return TOO_BIG, n, 0
+            out.tie_seconds[n] = 0.0
+            if n > begin:
+                here, first = plan.machine[n], plan.machine[begin]
+                shared = 0.0
+                for layer in range(a, b + 1):
+                    shared += tables.tied[layer]
+                if shared > 0:
+                    if tables.latency[here, first] == np.inf:
+                        return BLOCKED, n, begin
+                    flows = min(t, plan.ranks[begin]) if tables.flow_per_rank else 1
+                    wait, wire = transfer_seconds(tables, here, first, shared * tables.gradient_bytes, flows)
+                    out.tie_seconds[n] = 2 * wait + wire
+            if n + 1 < plan.starts[p + 1]:
+                here, there = plan.machine[n], plan.machine[n + 1]
+                if tables.latency[here, there] == np.inf:
+                    return BLOCKED, n, n + 1
+                size = tables.cut[b]
+                ranks = min(t, plan.ranks[n + 1])
+                flows = ranks if tables.flow_per_rank else 1
+                wait, wire = transfer_seconds(tables, here, there, size, flows)
+                out.latency[n] = wait
+                k2, t2 = plan.kind[n + 1], plan.ranks[n + 1]
+                extra = tables.message_overhead
+                out.send_forward[n] = wire + extra + tables.gather_fixed[k2] + tables.gather_rate[k2] * size
+                out.send_backward[n] = wire + extra + tables.gather_fixed[k] + tables.gather_rate[k] * size
+                out.blocking[n] = size / max(1, min(t, t2)) > tables.blocking_above
+    if replicas == 1:
+        return FITS, 0, 0
+    return _gradient_sets(tables, plan, out)
+
+
+@njit(cache=True)
+def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
+    """Cut the layers wherever any replica cuts them; each piece syncs among the stages that hold it."""
+    replicas = plan.microbatches.shape[0]
+    holders = plan.starts[:-1].copy()
+    layers = tables.cut.shape[0]
+    position, sets = 0, 0
+    while position < layers:
+        end = layers - 1
+        flows = 1 << 30
+        for p in range(replicas):
+            end = min(end, plan.last[holders[p]])
+            flows = min(flows, plan.ranks[holders[p]])
+        params = tables.split[end + 1] - tables.split[position] + tables.whole[end + 1] - tables.whole[position]
+        if not tables.flow_per_rank:
+            flows = 1
+        size = params * tables.gradient_bytes
+        if plan.by_region:
+            seconds, a, b = _by_region_seconds(tables, plan, holders, size, flows)
+        else:
+            seconds, a, b = _ring_seconds(tables, plan, holders, size, flows)
+        if seconds == np.inf:
+            return BLOCKED, a, b
+        out.set_first[sets] = position
+        out.set_last[sets] = end
+        out.set_seconds[sets] = seconds
+        sets += 1
+        for p in range(replicas):
+            if plan.last[holders[p]] == end and holders[p] + 1 < plan.starts[p + 1]:
+                holders[p] += 1
+        position = end + 1
+    return FITS, sets, 0
+
+
+@njit(cache=True)
+def _ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, int, int]:
+    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop.
+    Returns seconds and, if the ring is cut, (inf, the two stages that cannot talk)."""
+    n = members.shape[0]
+    if n < 2:
+        return 0.0, 0, 0
+    slowest, longest = 0.0, 0.0
+    for i in range(n):
+        a, b = plan.machine[members[i]], plan.machine[members[(i + 1) % n]]
+        wait, wire = transfer_seconds(tables, a, b, size / n, flows)
+        if wait == np.inf:
+            return np.inf, members[i], members[(i + 1) % n]
+        slowest = max(slowest, wire / min(tables.ring_share[a], tables.ring_share[b]))
+        longest = max(longest, wait)
+    return 2 * (n - 1) * (slowest + longest), 0, 0
+
+
+@njit(cache=True)
+def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, int, int]:
+    """Region by region: a pipelined chain adds up inside each region onto its first member, the first members do a ring
+    between the regions, and the chains spread the sum. Chains of all regions run side by side."""
+    n = members.shape[0]
+    leaders = np.empty(n, np.int64)
+    tails = np.empty(n, np.int64)  # last member of each region's chain so far
+    wires = np.zeros(n)
+    waits = np.zeros(n)
+    regions = 0
+    for i in range(n):
+        region = tables.region[plan.machine[members[i]]]
+        found = -1
+        for r in range(regions):
+            if tables.region[plan.machine[leaders[r]]] == region:
+                found = r
+        if found < 0:
+            leaders[regions] = members[i]
+            tails[regions] = members[i]
+            regions += 1
+            continue
+        wait, wire = transfer_seconds(tables, plan.machine[tails[found]], plan.machine[members[i]], size, flows)
+        if wait == np.inf:
+            return np.inf, tails[found], members[i]
+        wires[found] = max(wires[found], wire)
+        waits[found] += wait
+        tails[found] = members[i]
+    inside = 0.0
+    for r in range(regions):
+        inside = max(inside, wires[r] + waits[r])
+    between, a, b = _ring_seconds(tables, plan, leaders[:regions], size, flows)
+    return 2 * inside + between, a, b
+
+
+@njit(cache=True)
+def step_seconds(
+    tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats
+) -> float:
+    """Seconds of one step. Fills stage_end [N], when a stage's last backward ends, and sync_end [N], when the last
+    gradient it takes part in is summed up."""
+    replicas = plan.microbatches.shape[0]
+    for p in range(replicas):
+        a, b, m = plan.starts[p], plan.starts[p + 1], plan.microbatches[p]
+        ends = np.empty((b - a, 2 * m))
+        run_pipeline(
+            out.forward[a:b], out.backward[a:b], out.latency[a:b], out.send_forward[a:b], out.send_backward[a:b],
+            out.blocking[a:b], plan.warmup[a:b], m, ends,
+        )  # fmt: skip
+        for s in range(b - a):
+            stage_end[a + s] = ends[s, 2 * m - 1]
+            sync_end[a + s] = stage_end[a + s]
+    _sync(tables, plan, out, sets, stage_end, sync_end)
+    total = 0.0
+    for n in range(plan.starts[replicas]):
+        total = max(total, sync_end[n] + out.update[n])
+    return total
+
+
+@njit(cache=True)
+def _sync(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats) -> None:
+    """Gradient sets from the last layers to the first, each after its holders have it and are free; then shared
+    parameters, added up between the pipeline's first stage and the stages that share with it."""
+    replicas = plan.microbatches.shape[0]
+    holders = plan.starts[1:] - 1
+    free = np.zeros(stage_end.shape[0])  # when a stage's part in the set before is over
+    for i in range(sets - 1, -1, -1):
+        start = 0.0
+        for p in range(replicas):
+            if plan.first[holders[p]] > out.set_first[i]:
+                holders[p] -= 1
+            n = holders[p]
+            ready = stage_end[n]
+            if tables.overlap_sync:  # the layers before this set are still to do when its gradients are ready
+                k = plan.kind[n]
+                ready -= tables.backward[k, out.set_first[i]] - tables.backward[k, plan.first[n]]
+            start = max(start, ready, free[n])
+        for p in range(replicas):
+            n = holders[p]
+            free[n] = start + out.set_seconds[i]
+            sync_end[n] = max(sync_end[n], free[n])
+    for p in range(replicas):
+        begin = plan.starts[p]
+        for n in range(begin + 1, plan.starts[p + 1]):
+            if out.tie_seconds[n] > 0:
+                end = max(sync_end[begin], sync_end[n]) + out.tie_seconds[n]
+                sync_end[begin] = end
+                sync_end[n] = end
+
+
+@njit(cache=True)
+def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
+    """Seconds of a step, or −1 where the plan cannot run: all that search needs. `scratch` is [2, N]."""
+    status, sets, _ = durations(tables, plan, out)
+    if status != FITS:
+        return -1.0
+    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+
+
+def is_compiled() -> bool:
+    """Whether the compiled code of this very version lies in numba's cache."""
+    sources = [Path(__file__), Path(pipeline.__file__)]
+    newest = max(path.stat().st_mtime for path in sources)
+    folder = Path(step_seconds._cache.cache_path)  # type: ignore[attr-defined]  # numba has no public name for it
+    return all(
+        any(index.stat().st_mtime >= newest for index in folder.glob(f"step.{kernel}-*.nbi"))
+        for kernel in ("durations", "step_seconds")
+    )

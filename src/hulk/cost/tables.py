@@ -1,0 +1,205 @@
+"""From names to numbers: a job, a cluster and a plan become the tables and arrays that the compiled step reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hulk.cost.collectives import Operation, collective_time
+from hulk.cost.compute import ComputeModel, TimeOrigin, update_time
+from hulk.cost.engine import Engine
+from hulk.cost.memory import GRADIENT_BYTES, layer_memory, optimizer_bytes, weight_bytes
+from hulk.cost.step import Durations, Encoded, Tables
+from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.gpu import GpuType
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Recompute, Sync
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class StageKind:
+    """Stages of one kind take the same time for the same layers."""
+
+    gpu: GpuType
+    ranks: int
+
+
+@dataclass(frozen=True)
+class Book:
+    """Tables with the names they were made from: `machines` and `kinds` give rows their meaning."""
+
+    tables: Tables
+    machines: Mapping[str, int]
+    kinds: Mapping[tuple[str, int], int]
+    origins: Mapping[tuple[str, int], Mapping[TimeOrigin, int]]
+
+
+def make_book(
+    job: Job,
+    cluster: Cluster,
+    machines: Sequence[str],
+    *,
+    ranks: Sequence[int],
+    microbatch: int,
+    recompute: Recompute,
+    compute: ComputeModel,
+    engine: Engine,
+) -> Book:
+    """Tables for a job on these machines, with every GPU type among them at each of these tensor parallel degrees."""
+    hosts = [cluster.machine(name) for name in machines]
+    types = {host.gpu.name: host.gpu for host in hosts}
+    kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
+    layers = job.model.layers
+    inputs = [0.0, *(layer.output for layer in layers[:-1])]
+    memory = [layer_memory(layer, size, job, microbatch, recompute) for layer, size in zip(layers, inputs, strict=True)]
+    forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute)
+    gathers = [_gather_line(kind) for kind in kinds]
+    latency, bandwidth, ceiling = _links(cluster, hosts)
+    regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
+    tables = Tables(
+        forward=forward,
+        backward=backward,
+        update=np.array([update_time(1.0, kind.gpu, job.precision, job.optimizer) for kind in kinds]),
+        split=_prefix([layer.params_split for layer in layers]),
+        whole=_prefix([layer.params_whole for layer in layers]),
+        tied=np.array([layer.tied for layer in layers], float),
+        held_split=_prefix([m.held_split for m in memory]),
+        held_whole=_prefix([m.held_whole for m in memory]),
+        peak_split=np.array([m.peak_split for m in memory]),
+        peak_whole=np.array([m.peak_whole for m in memory]),
+        cut=np.array([layer.output * microbatch * job.precision.bytes for layer in layers], float),
+        gather_fixed=np.array([g[0] for g in gathers]),
+        gather_rate=np.array([g[1] for g in gathers]),
+        latency=latency,
+        bandwidth=bandwidth,
+        ceiling=ceiling,
+        ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
+        region=np.array([regions[host.region] for host in hosts]),
+        capacity=np.array([host.memory - engine.reserved(host.gpu) for host in hosts]),
+        state_bytes=float(weight_bytes(job.precision)),
+        optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
+        gradient_bytes=float(GRADIENT_BYTES),
+        blocking_above=engine.blocking_above,
+        message_overhead=engine.message_overhead,
+        flow_per_rank=engine.flow_per_rank,
+        overlap_sync=engine.overlap_sync,
+    )
+    return Book(
+        tables=tables,
+        machines={name: i for i, name in enumerate(machines)},
+        kinds={(kind.gpu.name, kind.ranks): i for i, kind in enumerate(kinds)},
+        origins={(kind.gpu.name, kind.ranks): found for kind, found in zip(kinds, origins, strict=True)},
+    )
+
+
+def _gather_line(kind: StageKind) -> tuple[float, float]:
+    """Putting an activation together from its slices, as a line over its size: (seconds, seconds a byte)."""
+    small, large = 1e6, 2e6
+    a, b = (collective_time(Operation.ALL_GATHER, size, kind.gpu, kind.ranks) for size in (small, large))
+    slope = (b - a) / (large - small)
+    return a - slope * small, slope
+
+
+def _prefix(values: Sequence[float]) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(np.array(values, float))])
+
+
+def _pass_times(
+    job: Job, kinds: Sequence[StageKind], microbatch: int, recompute: Recompute, compute: ComputeModel
+) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
+    """Prefix sums of forward and backward seconds per kind of stage, and how many layers' times are measured."""
+    layers = job.model.layers
+    forward = np.zeros((len(kinds), len(layers) + 1))
+    backward = np.zeros_like(forward)
+    origins: list[dict[TimeOrigin, int]] = []
+    for k, kind in enumerate(kinds):
+        found: dict[TimeOrigin, int] = {}
+        for i, layer in enumerate(layers):
+            time = compute.layer_times(
+                job.model,
+                layer,
+                kind.gpu,
+                precision=job.precision,
+                attention=job.attention,
+                microbatch=microbatch,
+                tensor_parallel=kind.ranks,
+            )
+            again = time.forward if recompute is Recompute.FULL else 0.0
+            forward[k, i + 1] = forward[k, i] + time.forward
+            backward[k, i + 1] = backward[k, i] + time.backward + again
+            found[time.origin] = found.get(time.origin, 0) + 1
+        origins.append(found)
+    return forward, backward, origins
+
+
+def _links(cluster: Cluster, hosts: Sequence[Machine]) -> tuple[Floats, Floats, Floats]:
+    """Latency, bandwidth of one flow, and the ceiling of all flows together, between machines. Two stages on one
+    machine talk over the GPUs' own links."""
+    count = len(hosts)
+    latency = np.zeros((count, count))
+    bandwidth = np.empty((count, count))
+    ceiling = np.empty((count, count))
+    for i, a in enumerate(hosts):
+        bandwidth[i, i] = ceiling[i, i] = a.gpu.link_bandwidth
+        for j in range(i + 1, count):
+            b = hosts[j]
+            link = cluster.link(a.name, b.name)
+            latency[i, j] = latency[j, i] = link.latency
+            bandwidth[i, j] = bandwidth[j, i] = max(link.bandwidth, 1.0)
+            cards = min(a.network, b.network)
+            ceiling[i, j] = ceiling[j, i] = min(cards, link.trunk) if link.trunk else cards
+    return latency, bandwidth, ceiling
+
+
+def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
+    """A job's plan in the numbers of a book made for its machines and tensor parallel degrees."""
+    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    gpus = [cluster.machine(stage.machine).gpu.name for stage in stages]
+    return Encoded(
+        starts=np.cumsum([0, *(len(pipeline.stages) for pipeline in plan.pipelines)]),
+        machine=np.array([book.machines[stage.machine] for stage in stages]),
+        kind=np.array([book.kinds[gpu, stage.tensor_parallel] for gpu, stage in zip(gpus, stages, strict=True)]),
+        ranks=np.array([stage.tensor_parallel for stage in stages]),
+        first=np.array([stage.first for stage in stages]),
+        last=np.array([stage.last for stage in stages]),
+        microbatches=np.array([pipeline.microbatches for pipeline in plan.pipelines]),
+        warmup=np.array(
+            [
+                plan.schedule.warmup(s, len(pipeline.stages), pipeline.microbatches)
+                for pipeline in plan.pipelines
+                for s in range(len(pipeline.stages))
+            ]
+        ),
+        by_region=plan.sync is Sync.BY_REGION,
+        shard_optimizer=plan.shard_optimizer,
+    )
+
+
+def empty_durations(stages: int) -> Durations:
+    """Room for the durations of a plan of that many stages."""
+
+    def floats() -> Floats:
+        return np.zeros(stages)
+
+    return Durations(
+        forward=floats(),
+        backward=floats(),
+        latency=floats(),
+        send_forward=floats(),
+        send_backward=floats(),
+        blocking=np.zeros(stages, bool),
+        params=floats(),
+        held=floats(),
+        peak=floats(),
+        memory=floats(),
+        update=floats(),
+        set_first=np.zeros(stages, np.int64),
+        set_last=np.zeros(stages, np.int64),
+        set_seconds=floats(),
+        tie_seconds=floats(),
+    )

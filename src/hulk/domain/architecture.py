@@ -1,0 +1,129 @@
+"""The shape of a transformer: what its parameters, FLOPs and activations are computed from.
+
+An `Architecture` names no file format and no framework. `hulk.io.hf_config` reads one from a Hugging Face config,
+`hulk.cost.layers` turns one into a `hulk.domain.model.Model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hulk.errors import InputError
+
+
+class Family(StrEnum):
+    """Which stacks of blocks a model has."""
+
+    DECODER = "decoder"
+    ENCODER = "encoder"
+    ENCODER_DECODER = "encoder-decoder"
+
+
+class Norm(StrEnum):
+    """The normalisation: `layer` has a scale and a shift, `rms` a scale only."""
+
+    LAYER = "layer"
+    RMS = "rms"
+
+
+class Position(StrEnum):
+    """How a model knows the order of its tokens."""
+
+    LEARNED = "learned"
+    """A table with one row a position, added to the embedding."""
+    ROTARY = "rotary"
+    """Queries and keys are rotated; no parameters."""
+    BUCKETS = "buckets"
+    """T5: a bias per head and distance bucket on the scores; the first block of each stack holds the table."""
+    RELATIVE = "relative"
+    """XLNet: every block projects a sinusoid of 2 × sequence rows into keys of its own, and has biases for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """Widths are in elements, dropouts are probabilities (0: that dropout is not there and keeps no mask).
+
+    layers              blocks of the only stack; of the decoder in an encoder-decoder
+    encoder_layers      blocks of the encoder in an encoder-decoder, else 0
+    kv_heads            heads of keys and values: fewer than `heads` in grouped-query attention
+    embedding           width of a row of the token table; where it is not `hidden`, products lead in and out (OPT-350m)
+    positions           rows of the learned position table (0 without one), of which `position_offset` serve no token
+    token_types         rows of the token type (segment) table
+    norm_first          the norm stands before attention and feed-forward (pre-norm), else after the residual
+    gated               the feed-forward is down(act(gate(x)) * up(x)) rather than down(act(up(x)))
+    activation_keeps_input  backward of the activation needs its input (gelu, silu); relu makes do with its output,
+                        which the next product keeps anyway
+    head_transform      the head starts with dense, activation and norm (masked language models)
+    tied                the output projection shares the token table
+    experts             feed-forwards a block chooses from (0: one, no router); each token visits `experts_per_token`
+    relative_buckets    rows of the T5 bias table
+    inner_dropout       dropout between the two products of the feed-forward
+    output_dropout      dropout after the last block (and after the final norm)
+    """
+
+    family: Family
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    embedding: int
+    encoder_layers: int = 0
+
+    position: Position = Position.LEARNED
+    positions: int = 0
+    position_offset: int = 0
+    token_types: int = 0
+    relative_buckets: int = 0
+
+    norm: Norm = Norm.LAYER
+    norm_first: bool = True
+    embedding_norm: bool = False
+    final_norm: bool = True
+
+    gated: bool = False
+    activation_keeps_input: bool = True
+    experts: int = 0
+    experts_per_token: int = 0
+
+    qkv_bias: bool = False
+    out_bias: bool = False
+    ffn_bias: bool = False
+    head_bias: bool = False
+    head_transform: bool = False
+    tied: bool = True
+
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    inner_dropout: float = 0.0
+    output_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that no model can have."""
+        if self.heads % self.kv_heads:
+            raise InputError(f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads evenly")
+        if self.experts_per_token > self.experts:
+            raise InputError(f"a token cannot visit {self.experts_per_token} of {self.experts} experts")
+        if self.experts and not self.experts_per_token:
+            raise InputError(f"of {self.experts} experts a token must visit at least one")
+        if self.position is Position.LEARNED and self.positions <= self.position_offset:
+            raise InputError(f"a position table of {self.positions} rows leaves no position for a token")
+
+    @property
+    def query_width(self) -> int:
+        """Elements of one token's query over all heads; not always `hidden` (T5-11B: 128 heads of 128 on 1024)."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of one token's key, and of its value, over all key-value heads."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def max_sequence(self) -> int | None:
+        """The longest sequence the position table allows; None where positions are computed."""
+        return self.positions - self.position_offset if self.position is Position.LEARNED else None

@@ -1,0 +1,219 @@
+"""The invariants of a plan: what must hold of every plan, whoever made it.
+
+Whether it fits into memory is for the price to say (`hulk.cost`); everything else that can be wrong is here. Messages
+name the job, the pipeline and the stage (counted from 1, as people count) and say what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations_with_replacement, pairwise, product
+
+from hulk.domain.cluster import Cluster, pair
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
+from hulk.errors import PlanError, nearest
+
+Place = str  # "job 'opt', pipeline 2, stage 3"
+
+
+def check_plan(plan: Plan, cluster: Cluster, jobs: Iterable[Job]) -> None:
+    """Raises PlanError for the first invariant that the plan breaks; returns where all hold."""
+    known = {job.name: job for job in jobs}
+    used: dict[tuple[str, int], Place] = {}
+    reach = _Reach(cluster)
+    for name in (*plan.jobs, *plan.waiting):
+        if name not in known:
+            raise PlanError(f"the plan has a job {name!r} that is not among the jobs", hint=nearest(name, known))
+    for name, job_plan in plan.jobs.items():
+        if name in plan.waiting:
+            raise PlanError(f"job {name!r} both trains and waits", hint="leave it out of one of the two")
+        _check_job(job_plan, known[name], cluster, used, reach)
+    _check_idle(plan, cluster, used)
+
+
+def _check_job(plan: JobPlan, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], reach: _Reach) -> None:
+    if not plan.pipelines:
+        raise PlanError(f"job {job.name!r} has no pipeline", hint="give it one, or let it wait")
+    for number, pipeline in enumerate(plan.pipelines, start=1):
+        place = f"job {job.name!r}, pipeline {number}"
+        _check_layers(pipeline, len(job.model.layers), place)
+        for index, stage in enumerate(pipeline.stages, start=1):
+            _check_stage(stage, job, cluster, used, f"{place}, stage {index}")
+        _check_neighbours(pipeline, job, reach, place)
+    _check_batch(plan, job)
+    for layers, machines in _holders(plan):
+        blocked = reach.blocked_among(machines)
+        if blocked is not None:
+            a, b = blocked
+            raise PlanError(
+                f"job {job.name!r}: layers {layers.start} to {layers.stop - 1} are on {a!r} and on {b!r}, which must "
+                "add up their gradients, but the link between them is blocked",
+                hint="keep the replicas of a layer on machines that reach each other",
+            )
+
+
+def _check_layers(pipeline: Pipeline, count: int, place: Place) -> None:
+    """Every layer exactly once and in order."""
+    if not pipeline.stages:
+        raise PlanError("no stages", where=place)
+    expected = 0
+    for number, stage in enumerate(pipeline.stages, start=1):
+        if stage.last < stage.first:
+            raise PlanError(f"layers {stage.first} to {stage.last} are none", where=f"{place}, stage {number}")
+        if stage.first != expected:
+            problem = "are left out" if stage.first > expected else "are there twice or out of order"
+            between = sorted((stage.first, expected))
+            raise PlanError(
+                f"layers {between[0]} to {between[1] - 1} {problem}",
+                where=f"{place}, stage {number}",
+                hint=f"this stage must begin with layer {expected}",
+            )
+        expected = stage.last + 1
+    if expected != count:
+        raise PlanError(
+            f"the stages end with layer {expected - 1}, but the model has {count} layers (0 to {count - 1})",
+            where=place,
+            hint=f"the last stage must end with layer {count - 1}",
+        )
+
+
+def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], place: Place) -> None:
+    """A known machine in a region where the job may run, with GPUs that exist, are free, and divide what they must."""
+    if not cluster.has_machine(stage.machine):
+        known = (machine.name for machine in cluster.machines)
+        raise PlanError(
+            f"no machine {stage.machine!r} in cluster {cluster.name!r}", where=place, hint=nearest(stage.machine, known)
+        )
+    machine = cluster.machine(stage.machine)
+    if not job.may_run_in(machine.region):
+        raise PlanError(
+            f"the job may not run in region {machine.region!r}, where {machine.name!r} is",
+            where=place,
+            hint="see allow and deny of the job",
+        )
+    if not stage.gpus:
+        raise PlanError("no GPUs", where=place)
+    for gpu in stage.gpus:
+        if not 0 <= gpu < machine.gpus:
+            raise PlanError(
+                f"no GPU {gpu} on {machine.name!r}", where=place, hint=f"it has GPUs 0 to {machine.gpus - 1}"
+            )
+        other = used.setdefault((machine.name, gpu), place)
+        if other != place or stage.gpus.count(gpu) > 1:
+            raise PlanError(
+                f"GPU {gpu} of {machine.name!r} is used twice" + (f", first by {other}" if other != place else ""),
+                where=place,
+                hint="a GPU holds one stage of one job",
+            )
+    for index in stage.layers:
+        heads = job.model.layers[index].head_width
+        if heads and heads % stage.tensor_parallel:
+            divisors = [str(n) for n in range(1, min(heads, machine.gpus) + 1) if heads % n == 0]
+            raise PlanError(
+                f"{stage.tensor_parallel} GPUs cannot share the {heads} attention heads of layer {index} evenly",
+                where=place,
+                hint=f"use {', '.join(divisors)} GPUs",
+            )
+
+
+def _check_neighbours(pipeline: Pipeline, job: Job, reach: _Reach, place: Place) -> None:
+    """No two stages that exchange data across a blocked link: neighbours, and those that share tied weights."""
+    for number, (a, b) in enumerate(pairwise(pipeline.stages), start=1):
+        if reach.blocked(a.machine, b.machine):
+            raise PlanError(
+                f"stages {number} and {number + 1} exchange activations, but the link between {a.machine!r} and "
+                f"{b.machine!r} is blocked",
+                where=place,
+                hint="put them on machines that reach each other",
+            )
+    first = pipeline.stages[0]
+    for number, stage in enumerate(pipeline.stages[1:], start=2):
+        tied = any(job.model.layers[index].tied for index in stage.layers)
+        if tied and reach.blocked(first.machine, stage.machine):
+            raise PlanError(
+                f"stages 1 and {number} share tied weights, but the link between {first.machine!r} and "
+                f"{stage.machine!r} is blocked",
+                where=place,
+                hint="put them on machines that reach each other",
+            )
+
+
+def _check_batch(plan: JobPlan, job: Job) -> None:
+    """Microbatches × size over all pipelines is the global batch."""
+    place = f"job {job.name!r}"
+    if plan.microbatch_size < 1:
+        raise PlanError(f"a microbatch of {plan.microbatch_size} sequences", where=place, hint="at least 1")
+    for number, pipeline in enumerate(plan.pipelines, start=1):
+        if pipeline.microbatches < 1:
+            raise PlanError(
+                f"{pipeline.microbatches} microbatches",
+                where=f"{place}, pipeline {number}",
+                hint="leave the pipeline out, or give it some",
+            )
+    microbatches = sum(pipeline.microbatches for pipeline in plan.pipelines)
+    total = microbatches * plan.microbatch_size
+    if total != job.global_batch:
+        raise PlanError(
+            f"{microbatches} microbatches of {plan.microbatch_size} are {total} sequences a step, but the job's global "
+            f"batch is {job.global_batch}",
+            where=place,
+            hint="change the microbatches of the pipelines until they add up",
+        )
+
+
+def _check_idle(plan: Plan, cluster: Cluster, used: dict[tuple[str, int], Place]) -> None:
+    busy = {machine: place for (machine, _), place in used.items()}
+    seen: set[str] = set()
+    for name in plan.idle:
+        if not cluster.has_machine(name):
+            known = (machine.name for machine in cluster.machines)
+            raise PlanError(f"no idle machine {name!r} in cluster {cluster.name!r}", hint=nearest(name, known))
+        if name in busy:
+            raise PlanError(f"machine {name!r} is listed as idle, but {busy[name]} runs on it")
+        if name in seen:
+            raise PlanError(f"machine {name!r} is listed as idle twice")
+        seen.add(name)
+
+
+def _holders(plan: JobPlan) -> Iterator[tuple[range, set[str]]]:
+    """Runs of layers that sit on the same machines, with those machines over all replicas."""
+    starts = sorted({stage.first for pipeline in plan.pipelines for stage in pipeline.stages})
+    end = plan.pipelines[0].stages[-1].last + 1
+    at = [0] * len(plan.pipelines)
+    for first, after in pairwise((*starts, end)):
+        for index, pipeline in enumerate(plan.pipelines):
+            while pipeline.stages[at[index]].last < first:
+                at[index] += 1
+        machines = {pipeline.stages[at[i]].machine for i, pipeline in enumerate(plan.pipelines)}
+        yield range(first, after), machines
+
+
+class _Reach:
+    """Which machines cannot talk. Asks region by region, so that thousands of replicas need no look at every pair."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.blocked_regions = {key for key, link in cluster.region_links.items() if link.blocked}
+        self.blocked_machines = [key for key, link in cluster.machine_links.items() if link.blocked]
+
+    def blocked(self, a: str, b: str) -> bool:
+        """Whether two machines, or one and itself, cannot talk."""
+        return a != b and self.cluster.link(a, b).blocked
+
+    def blocked_among(self, machines: set[str]) -> tuple[str, str] | None:
+        """Two of these machines that cannot talk, or None."""
+        for a, b in self.blocked_machines:
+            if a in machines and b in machines:
+                return a, b
+        if not self.blocked_regions:
+            return None
+        by_region: dict[str, list[str]] = {}
+        for machine in sorted(machines):
+            by_region.setdefault(self.cluster.machine(machine).region, []).append(machine)
+        for r, s in combinations_with_replacement(by_region, 2):
+            if pair(r, s) in self.blocked_regions:
+                for a, b in product(by_region[r], by_region[s]):
+                    if self.blocked(a, b):
+                        return a, b
+        return None

@@ -1,0 +1,55 @@
+"""GPU types: what a card can do, from its datasheet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Precision(StrEnum):
+    """The number format of matrix work. Weights are stored in it too, except TF32's, which are fp32."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one stored element."""
+        return 4 if self in (Precision.FP32, Precision.TF32) else 2
+
+
+# Where a GPU has no unit for a precision, the software runs the next one in the list.
+_FALLBACKS = {
+    Precision.FP32: (Precision.FP32,),
+    Precision.TF32: (Precision.TF32, Precision.FP32),
+    Precision.FP16: (Precision.FP16, Precision.FP32),
+    Precision.BF16: (Precision.BF16, Precision.FP32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """One kind of card. `memory` in bytes, `memory_bandwidth` and `link_bandwidth` in bytes/s, `rates` in FLOP/s
+    (dense matrix peak), `price` in dollars a second. `link_bandwidth` is per GPU and direction, inside a machine."""
+
+    name: str
+    memory: float
+    memory_bandwidth: float
+    rates: Mapping[Precision, float]
+    link_bandwidth: float
+    link_kind: str = "pcie"
+    price: float = 0.0
+    label: str = ""
+    capability: str = ""
+    source: str = ""
+
+    def unit_for(self, precision: Precision) -> Precision:
+        """The precision whose unit does this precision's matrix work here: the precision itself, or a fallback."""
+        return next((p for p in _FALLBACKS[precision] if p in self.rates), Precision.FP32)
+
+    def rate(self, precision: Precision) -> float:
+        """Peak FLOP/s for matrix work asked for in this precision."""
+        return self.rates[self.unit_for(precision)]

@@ -1,0 +1,128 @@
+"""A model as a list of layers, each with what it costs: the only view of a model that planning needs.
+
+A layer is the smallest piece a pipeline can be cut at: the embedding, one transformer block, the head with the loss.
+Amounts are per sample (one sequence) and in elements or FLOPs, so that precision, microbatch and tensor parallel come
+in later, in `hulk.cost`. "split" amounts are divided by the tensor parallel degree, "whole" ones are on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class LayerKind(StrEnum):
+    """What part of a model a layer is."""
+
+    EMBEDDING = "embedding"
+    BLOCK = "block"
+    HEAD = "head"
+
+
+class Split(StrEnum):
+    """Which dimension of a product tensor parallelism divides."""
+
+    COLUMNS = "columns"
+    INNER = "inner"
+    BATCH = "batch"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """`batch` products of (rows × inner) by (inner × columns) for one sample, forward.
+
+    With `weight`, the right side is a weight and the samples of a microbatch stack up as rows; without, each sample has
+    its own products (attention), and they stack up as batch.
+    """
+
+    rows: float
+    inner: int
+    columns: int
+    batch: int = 1
+    weight: bool = True
+    split: Split = Split.NONE
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of the forward pass, one sample."""
+        return 2.0 * self.rows * self.inner * self.columns * self.batch
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's cost, per sample where it depends on the batch.
+
+    shape            layers of one model with equal `shape` cost the same
+    params_split     parameters that tensor parallel divides
+    params_whole     parameters on every tensor parallel rank (norms, biases of row-parallel products)
+    tied             parameters (of the two above) shared with the model's first layer: counted once in the model,
+                     but held by both when the two sit on different stages
+    matmuls          the matrix products of the forward pass; the backward pass does twice their FLOPs
+    moved_split/_whole  elements that the memory-bound operations of the forward pass read and write (norms,
+                     activations, residuals, dropout, masks, softmax of the loss), attention's score matrix left out
+    scores           elements of one attention score matrix over all heads (split): read and written several times, and
+                     held for backward, unless attention is fused
+    held_split/_whole   elements kept from forward to backward, the score matrix left out, the layer's input included
+    mask_bytes       bytes of dropout masks kept for backward (whole)
+    output           elements sent to the next layer
+    reductions       tensor parallel all-reduces of `output`-sized tensors in forward (as many in backward)
+    kernels          launches of the forward pass
+    head_width       attention heads that tensor parallel must divide (0: no attention here)
+    """
+
+    name: str
+    kind: LayerKind
+    shape: str
+    params_split: int
+    params_whole: int
+    tied: int
+    matmuls: tuple[Matmul, ...]
+    moved_split: float
+    moved_whole: float
+    scores: float
+    held_split: float
+    held_whole: float
+    mask_bytes: float
+    output: float
+    reductions: int
+    kernels: int
+    head_width: int = 0
+
+    @property
+    def params(self) -> int:
+        """All parameters, tied ones included."""
+        return self.params_split + self.params_whole
+
+    @property
+    def flops_forward(self) -> float:
+        """FLOPs of the forward pass for one sample."""
+        return sum(m.flops for m in self.matmuls)
+
+    @property
+    def flops_backward(self) -> float:
+        """FLOPs of the backward pass for one sample: gradients of inputs and of weights."""
+        return 2.0 * self.flops_forward
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model cut into layers for one sequence length."""
+
+    name: str
+    family: str
+    sequence: int
+    layers: tuple[Layer, ...]
+    source: str = ""
+    config: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def params(self) -> int:
+        """Parameters, tied ones counted once."""
+        return sum(layer.params - layer.tied for layer in self.layers)
+
+    @property
+    def flops_per_sample(self) -> float:
+        """Forward and backward FLOPs of one sequence."""
+        return sum(layer.flops_forward + layer.flops_backward for layer in self.layers)

@@ -1,0 +1,1 @@
+"""The border: files people write become values, and values become files."""

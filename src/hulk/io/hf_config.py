@@ -1,0 +1,54 @@
+"""Hugging Face's config.json as an Architecture. Only fields that set a cost are read; transformers is not needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from hulk.domain.architecture import Architecture
+from hulk.errors import InputError, nearest
+from hulk.io.hf_fields import Fields
+from hulk.io.hf_readers import READERS
+
+LARGEST_FILE = 10_000_000
+"""Bytes. A config.json has a few thousand; more is some other file."""
+
+
+def architecture_from_config(config: Mapping[str, object], *, where: str) -> Architecture:
+    """The architecture a config describes. Raises InputError, with `where`, for anything wrong or unknown."""
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping) and "model_type" in inner:  # a multimodal model: its language part
+        config, where = inner, f"{where}: text_config"
+    fields = Fields(config, where)
+    model_type = fields.text("model_type")
+    if model_type not in READERS:
+        known = nearest(model_type, READERS) or "known: " + ", ".join(sorted(READERS))
+        raise InputError(f"unknown model_type {model_type!r}", where=where, hint=known)
+    fields.must_be("add_cross_attention", False)
+    try:
+        return READERS[model_type](fields)
+    except InputError as error:
+        raise error if error.where else error.at(where) from None
+
+
+def load_config(path: Path) -> dict[str, object]:
+    """The JSON object in that file; InputError where there is none."""
+    where = str(path)
+    try:
+        with path.open("rb") as file:  # not stat: a device or a pipe has no size
+            raw = file.read(LARGEST_FILE + 1)
+        if len(raw) > LARGEST_FILE:
+            raise InputError(f"larger than {LARGEST_FILE // 1_000_000} MB: not a model's config", where=where)
+        parsed = json.loads(raw.decode("utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=where) from None
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8 text", where=where) from None
+    except RecursionError:
+        raise InputError("nested too deeply", where=where) from None
+    except ValueError as error:  # no JSON, a number of 5000 digits, or a NUL in the path
+        raise InputError(f"not JSON: {error}", where=where) from None
+    if not isinstance(parsed, dict):
+        raise InputError("expected a JSON object", where=where)
+    return parsed

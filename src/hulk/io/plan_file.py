@@ -1,0 +1,177 @@
+"""The plan file: a `Plan` as JSON that people can read and edit. What is dumped loads as the same plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.errors import PlanError
+from hulk.io.fields import Entry, Flag, Name, Text, validate, whole
+from hulk.io.files import write_atomic
+from hulk.io.yamlfile import Document, read_document
+
+_LINE = 110  # a value that fits in so many columns stays on one line
+
+Whole = Annotated[int, whole(1, 10**9)]
+Index = Annotated[int, whole(0, 10**6)]
+
+
+def _schedule(text: str) -> str:
+    try:
+        Schedule.parse(text)
+    except PlanError as error:
+        raise PydanticCustomError("schedule", "{text}", {"text": error.message, "hint": error.hint}) from None
+    return text
+
+
+ScheduleText = Annotated[
+    str,
+    Field(max_length=20),
+    AfterValidator(_schedule),
+    WithJsonSchema({"type": "string", "pattern": r"^(gpipe|1f1b(\+[0-9]{1,6})?)$"}),
+]
+
+
+class StageEntry(Entry):
+    """Consecutive layers on some GPUs of one machine."""
+
+    machine: Name
+    """The machine."""
+    gpus: Annotated[list[Index], Field(min_length=1, max_length=1024)]
+    """Its GPUs, counted from 0; tensor parallel over all of them."""
+    layers: Annotated[list[Index], Field(min_length=2, max_length=2)]
+    """First and last layer, both included, counted from 0."""
+
+
+class PipelineEntry(Entry):
+    """One replica of the model."""
+
+    microbatches: Whole
+    """Microbatches a step: this replica's share of the global batch."""
+    stages: Annotated[list[StageEntry], Field(min_length=1)]
+    """The stages in order."""
+
+
+class JobPlanEntry(Entry):
+    """How one job trains."""
+
+    microbatch_size: Whole
+    """Sequences in a microbatch."""
+    schedule: ScheduleText = "1f1b"
+    """gpipe, 1f1b, or 1f1b+n: with n more forward passes ahead, which hide long links."""
+    recompute: Recompute = Recompute.NONE
+    """full: activations are thrown away after the forward pass and computed again."""
+    sync: Sync = Sync.RING
+    """How the replicas add up their gradients."""
+    shard_optimizer: Flag = False
+    """Whether the replicas split the optimizer's state (ZeRO stage 1)."""
+    pipelines: Annotated[list[PipelineEntry], Field(min_length=1)]
+    """The replicas."""
+
+
+class PlanFile(Entry):
+    """Which layers of which job run on which GPUs."""
+
+    hulk: Literal["plan/1"]
+    """The format and its version."""
+    cluster: Text | None = None
+    """The cluster it was made for."""
+    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict)
+    """The jobs that train, by name."""
+    idle: list[Name] = Field(default_factory=list)
+    """Machines that nothing runs on."""
+    waiting: dict[Name, Text] = Field(default_factory=dict)
+    """Jobs that must wait, each with the reason."""
+
+
+def load_plan(path: str | Path) -> Plan:
+    """The plan of a file. InputError for anything wrong in it; `hulk.domain.check` checks it against the cluster."""
+    return read_plan(read_document(path))
+
+
+def read_plan(document: Document) -> Plan:
+    """The plan of a document that is already here."""
+    file = validate(document, PlanFile)
+    jobs = {name: _job_plan(entry) for name, entry in file.jobs.items()}
+    return Plan(jobs=jobs, idle=tuple(file.idle), waiting=dict(file.waiting))
+
+
+def dump_plan(plan: Plan, *, cluster: str | None = None) -> str:
+    """The plan as the text of a plan file; `cluster` is the name of the cluster it was made for."""
+    document: dict[str, Any] = {"hulk": "plan/1"}
+    if cluster is not None:
+        document["cluster"] = cluster
+    document["jobs"] = {name: _job_dict(job_plan) for name, job_plan in plan.jobs.items()}
+    document["idle"] = list(plan.idle)
+    document["waiting"] = dict(plan.waiting)
+    return _layout(document, indent=0, used=0) + "\n"
+
+
+def save_plan(plan: Plan, path: str | Path, *, cluster: str | None = None) -> None:
+    """Writes the plan file, whole or not at all."""
+    write_atomic(path, dump_plan(plan, cluster=cluster))
+
+
+def _job_plan(entry: JobPlanEntry) -> JobPlan:
+    pipelines = tuple(
+        Pipeline(
+            stages=tuple(Stage(s.machine, tuple(s.gpus), s.layers[0], s.layers[1]) for s in pipeline.stages),
+            microbatches=pipeline.microbatches,
+        )
+        for pipeline in entry.pipelines
+    )
+    return JobPlan(
+        pipelines=pipelines,
+        microbatch_size=entry.microbatch_size,
+        schedule=Schedule.parse(entry.schedule),
+        recompute=entry.recompute,
+        sync=entry.sync,
+        shard_optimizer=entry.shard_optimizer,
+    )
+
+
+def _job_dict(plan: JobPlan) -> dict[str, Any]:
+    return {
+        "microbatch_size": plan.microbatch_size,
+        "schedule": str(plan.schedule),
+        "recompute": str(plan.recompute),
+        "sync": str(plan.sync),
+        "shard_optimizer": plan.shard_optimizer,
+        "pipelines": [
+            {
+                "microbatches": pipeline.microbatches,
+                "stages": [
+                    {"machine": stage.machine, "gpus": list(stage.gpus), "layers": [stage.first, stage.last]}
+                    for stage in pipeline.stages
+                ],
+            }
+            for pipeline in plan.pipelines
+        ],
+    }
+
+
+def _layout(value: Any, *, indent: int, used: int) -> str:
+    """JSON with a line for what fits on one (`used` columns are taken already), and an item a line for the rest."""
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or not value or (indent + used + len(line) <= _LINE and _flat(value)):
+        return line
+    inner = indent + 2
+    if isinstance(value, dict):
+        keys = [f"{json.dumps(key, ensure_ascii=False)}: " for key in value]
+        items = [k + _layout(item, indent=inner, used=len(k)) for k, item in zip(keys, value.values(), strict=True)]
+    else:
+        items = [_layout(item, indent=inner, used=0) for item in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    body = ",\n".join(" " * inner + item for item in items)
+    return f"{opening}\n{body}\n{' ' * indent}{closing}"
+
+
+def _flat(value: dict[str, Any] | list[Any]) -> bool:
+    """Whether a value holds no lists of mappings: those read better with an item a line."""
+    children = value.values() if isinstance(value, dict) else value
+    return not any(isinstance(child, dict) or (isinstance(child, list) and not _flat(child)) for child in children)

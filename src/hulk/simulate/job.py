@@ -1,0 +1,70 @@
+"""One job's step: its pipelines, then what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hulk.cost.price import Prepared
+from hulk.simulate.clock import Clock
+from hulk.simulate.jitter import Jitter
+from hulk.simulate.network import Network
+from hulk.simulate.pipeline import PipelineRun
+from hulk.simulate.result import JobTimeline, Span, SpanKind, StageTimeline
+from hulk.simulate.spans import SpanLog
+from hulk.simulate.sync import SyncRun
+from hulk.simulate.traffic import Fabric, Traffic
+
+
+class JobRun:
+    """Plays one job on a clock and a network that all jobs share."""
+
+    def __init__(
+        self, prepared: Prepared, *, clock: Clock, network: Network, fabric: Fabric, jitter: Jitter
+    ) -> None:
+        """Lay everything out and draw the jitter; nothing runs yet."""
+        self._prepared = prepared
+        self._log = log = SpanLog(prepared)
+        traffic = Traffic(prepared, fabric)
+        sync = SyncRun(prepared, clock=clock, network=network, traffic=traffic, jitter=jitter, log=log)
+        self._pipelines = [
+            PipelineRun(
+                prepared,
+                index,
+                clock=clock,
+                network=network,
+                traffic=traffic,
+                jitter=jitter,
+                log=log,
+                last_pass=sync.last_pass,
+            )
+            for index in range(len(prepared.plan.pipelines))
+        ]
+
+    def start(self) -> None:
+        """Set out."""
+        for pipeline in self._pipelines:
+            pipeline.start()
+
+    def timeline(self) -> JobTimeline:
+        """What happened, once the clock has run out."""
+        spans = sorted(self._log.spans, key=lambda span: (span.start, span.pipeline, span.stage))
+        step = max(span.end for span in spans)
+        by_stage: dict[tuple[int, int], list[Span]] = {
+            (p, s): [] for p, pipeline in enumerate(self._prepared.plan.pipelines) for s in range(len(pipeline.stages))
+        }
+        for span in spans:
+            by_stage[span.pipeline, span.stage].append(span)
+        stages = tuple(_stage_timeline(p, s, found, step) for (p, s), found in by_stage.items())
+        return JobTimeline(self._prepared.job.name, step, stages, tuple(spans))
+
+
+def _stage_timeline(pipeline: int, stage: int, spans: Sequence[Span], step: float) -> StageTimeline:
+    passes = [span for span in spans if span.kind in (SpanKind.FORWARD, SpanKind.BACKWARD)]
+    return StageTimeline(
+        pipeline=pipeline,
+        stage=stage,
+        machine=passes[0].machine,
+        busy=sum(span.seconds for span in passes) / step if step else 0.0,
+        passes_end=passes[-1].end,
+        end=max(span.end for span in spans if span.kind is SpanKind.UPDATE),
+    )
