@@ -2,10 +2,10 @@
 
     python measure_layers.py --gpu h200 --out layers.jsonl [--seconds 330] [--models gpt2-xl,...] [--device cpu --tiny]
 
-Needs torch and transformers, and nothing of Hulk, so that it can be copied to any machine. A model is built with one block
-and with several; the difference of the two, divided, is one block as it runs in the middle of a model, without embedding
-and head, with launches overlapping as they do in training. Train mode with the model's own dropout, random inputs, weights
-and gradients in the precision named (fp32 for tf32), gradients not accumulated. A row:
+Needs torch and transformers, and nothing of Hulk, so that it can be copied to any machine. A model is built with one
+block and with several; the difference of the two, divided, is one block as it runs in the middle of a model, without
+embedding and head, with launches overlapping as they do in training. Train mode with the model's own dropout, random
+inputs, weights and gradients in the precision named (fp32 for tf32), gradients not accumulated. A row:
 
     gpu, model, kind, precision, attention (fused: PyTorch's sdpa), microbatch, sequence, tensor_parallel (1),
     forward_s, backward_s       seconds, the median of several
@@ -240,17 +240,8 @@ def update_row(name: str, options: Any) -> dict[str, Any]:
     }
 
 
-def groups(options: Any) -> list[tuple[str, str, str]]:
-    """(model, precision, attention), shuffled with a fixed seed so that a run cut short has seen some of each."""
-    names = options.models.split(",") if options.models else list(MODELS)
-    every = list(itertools.product(names, options.precisions.split(","), ATTENTION))
-    random.Random(0).shuffle(every)
-    return every
-
-
-def rows(options: Any) -> Iterator[dict[str, Any]]:
-    """All rows, the most telling first."""
-    longest = {"fp32": 6e13, "tf32": 2.5e14, "bf16": 6e14, "fp16": 6e14}  # FLOPs of a case that fit a second or so
+def other_rows(options: Any) -> Iterator[dict[str, Any]]:
+    """Updates, heads and embeddings."""
     for name in ("gpt-neo-2.7b", "opt-350m"):
         yield update_row(name, options)
     for name, precision, (sequence, microbatch) in itertools.product(
@@ -258,6 +249,21 @@ def rows(options: Any) -> Iterator[dict[str, Any]]:
     ):
         if name != "bert-large" or sequence == 512:
             yield from end_rows(name, precision, 64 if options.tiny else sequence, microbatch, options)
+
+
+def groups(options: Any) -> list[tuple[str, str, str]]:
+    """(model, precision, attention), shuffled with a fixed seed so that a run cut short has seen some of each."""
+    names = options.models.split(",") if options.models else list(MODELS)
+    every = list(itertools.product(names, options.precisions.split(","), options.attentions.split(",")))
+    random.Random(0).shuffle(every)
+    return every
+
+
+def rows(options: Any) -> Iterator[dict[str, Any]]:
+    """All rows, the most telling first."""
+    if not options.blocks_only:
+        yield from other_rows(options)
+    longest = {"fp32": 6e13, "tf32": 2.5e14, "bf16": 6e14, "fp16": 6e14}  # FLOPs of a case that fit a second or so
     for microbatches in ((1, 4), (2, 16), (8,)):
         for name, precision, attention in groups(options):
             hidden = MODELS[name].get("hidden_size") or MODELS[name].get("n_embd") or 4096
@@ -284,6 +290,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=330.0)
     parser.add_argument("--models", default="")
     parser.add_argument("--precisions", default=",".join(DTYPES))
+    parser.add_argument("--attentions", default=",".join(ATTENTION))
+    parser.add_argument("--blocks-only", action="store_true", help="neither heads, embeddings nor updates")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="widths of 64, to try the script")
     options = parser.parse_args()

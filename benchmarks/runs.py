@@ -28,6 +28,8 @@ from hulk.units import Dimension, parse
 DATA = Path(__file__).parent / "data" / "runs.yaml"
 SEQUENCE = 2048
 VOCABULARY_MULTIPLE = 128
+# What a run needs is predicted even where the prediction exceeds the card: the run did fit.
+UNLIMITED = 1e15
 # How the artifact names GPUs. Its "RTX-2080" computes like a 2080 Ti.
 ARTIFACT_GPUS = {
     "GH-96": "gh200-96", "A100-40": "a100-40", "A100-80": "a100-80", "V100-16": "v100-16",
@@ -192,7 +194,7 @@ def scenario(run: Run, model_name: str) -> tuple[Cluster, Job, JobPlan]:
                 kind = gpu(place.gpu)
                 name = f"{place.gpu}-{len(machines) + 1}"
                 card = facts[place.gpu]["card"]
-                machines.append(Machine(name, "site", kind, place.gpus, kind.memory, card, 0.0))
+                machines.append(Machine(name, "site", kind, place.gpus, UNLIMITED, card, 0.0))
                 stages.append(Stage(name, tuple(range(place.ranks)), first, first + count - 1))
             pipelines.append(Pipeline(tuple(stages), share))
     ranks = max(place.ranks for group in run.groups for row in group.placements for place in row)

@@ -75,7 +75,7 @@ BAD: dict[str, tuple[Callable[[], Plan], str]] = {
     "unknown job": (lambda: Plan(jobs={"bik": GOOD.jobs["big"]}), "job 'bik' that is not among the jobs (did you mean"),
     "unknown waiting": (lambda: replace(GOOD, waiting={"none": "why"}), "job 'none' that is not among the jobs"),
     "trains and waits": (lambda: replace(GOOD, waiting={"big": "why"}), "job 'big' both trains and waits"),
-    "no pipeline": (lambda: with_pipelines(), "job 'big' has no pipeline"),
+    "no pipeline": (with_pipelines, "job 'big' has no pipeline"),
     "no stage": (lambda: with_pipelines(Pipeline((), 12)), "job 'big', pipeline 1: no stages"),
     "gap": (
         lambda: with_pipelines(pipe(("a-1", (0,), 0, 2), ("b-1", (0,), 4, 7), microbatches=12)),

@@ -118,7 +118,7 @@ assume: {between: blocked}
     assert got.name == "child"
     assert len(got.machines) == 6
     assert got.link("rome-1", "rome-2").latency == 2e-3
-    assert got.link("rome-1", "p-1").blocked, "what the extending file says of the regions wins over the base's machines"
+    assert got.link("rome-1", "p-1").blocked, "what is said later of two regions wins"
     assert got.link("o", "p-1").latency == 0.015
     assert got.link("o", "rome-1").blocked
 

@@ -17,7 +17,8 @@ from hulk.io.yamlfile import parse_document
 
 names = st.from_regex(r"[a-z0-9](?:[a-z0-9._-]{0,8}[a-z0-9])?", fullmatch=True)
 schedules = st.one_of(
-    st.just(Schedule(ScheduleKind.GPIPE)), st.builds(Schedule, st.just(ScheduleKind.ONE_F_ONE_B), st.integers(0, 999_999))
+    st.just(Schedule(ScheduleKind.GPIPE)),
+    st.builds(Schedule, st.just(ScheduleKind.ONE_F_ONE_B), st.integers(0, 999_999)),
 )
 index = st.integers(0, 1000)
 stages = st.builds(Stage, names, st.lists(index, min_size=1, max_size=9).map(tuple), index, index)

@@ -83,7 +83,9 @@ def test_what_is_written_reads_back_to_three_digits(write: object, dimension: Di
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)
-@given(st.one_of(st.text(max_size=30), st.integers(), st.floats(), st.booleans(), st.none()), st.sampled_from(Dimension))
+@given(
+    st.one_of(st.text(max_size=30), st.integers(), st.floats(), st.booleans(), st.none()), st.sampled_from(Dimension)
+)
 def test_anything_is_a_number_or_a_unit_error(value: object, dimension: Dimension) -> None:
     try:
         result = parse(value, dimension)

@@ -32,8 +32,9 @@ def simulate(
     from hulk.cost.price import prepare, price_job
     from hulk.cost.report import Infeasible
     from hulk.errors import InfeasibleError
+    from hulk.io.files import write_atomic
     from hulk.simulate import simulate as play
-    from hulk.simulate import write_trace
+    from hulk.simulate import to_trace
     from hulk.units import format_time
 
     inputs = load_inputs(plan, cluster, jobs)
@@ -51,7 +52,7 @@ def simulate(
         priced[name] = price.step
     result = play(ready, inputs.cluster, seed=seed, jitter=jitter, contention=contention)
     if trace is not None:
-        write_trace(result, trace)
+        write_atomic(trace, json.dumps(to_trace(result)))
     if as_json:
         summary = {name: {"step_s": result.steps[name], "price_s": priced[name]} for name in priced}
         typer.echo(json.dumps({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary}, indent=2))

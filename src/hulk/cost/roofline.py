@@ -11,7 +11,7 @@ The work of a pass is taken apart into terms that each have a physical ceiling, 
 
 A pass takes the sum of the first five, each times a constant (one over the share of its ceiling that is reached, or how
 often the bytes are moved), but not less than the host needs to launch it; the two are joined by a smooth maximum. The
-all-reduces of tensor parallel come on top. The backward pass does the products twice (gradients of inputs and weights).
+all-reduces of tensor parallel come on top. The backward pass does every product twice (gradients of inputs and weights).
 
 The constants are the same for all GPU types. They are fitted by `benchmarks/fit_roofline.py`; docs/roofline.md has the
 errors on GPU types that the fit has not seen.
@@ -19,71 +19,125 @@ errors on GPU types that the fit has not seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from enum import StrEnum
 from typing import NamedTuple
 
 from hulk.cost.collectives import MEASURED_RINGS, Operation, Rings, collective_time
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention
-from hulk.domain.model import Layer, Matmul, Split
+from hulk.domain.model import Layer, LayerKind, Matmul, Split
 
-_SMOOTH = 4
-"""Exponent of the smooth maximum of device and host time."""
+_SMOOTH = 4.0
+"""Exponent of the smooth maximum of device and host time: 19 % above the larger where both are equal."""
+_DROPOUT_PASSES = 1.8
+"""Attention dropout holds 1.25 more score matrices (a copy, and a mask of a quarter) and moves 2.25: read, write, mask."""
+_TABLE_PASSES = 2.0
+"""An embedding's gradient is a whole table: filled with zeros, then written."""
+
+
+class Unit(StrEnum):
+    """The kinds of matrix unit that reach different shares of their peak.
+
+    FP32_WIDE: from compute capability 8.6 on an SM has twice the fp32 lanes, which the registers cannot keep fed.
+    """
+
+    FP32 = "fp32"
+    FP32_WIDE = "fp32_wide"
+    TF32 = "tf32"
+    HALF = "half"
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """How many times the ceiling's seconds a term takes; `launch_*` and `parallel` are seconds.
+
+    fp32 ... half        products with weights, by unit
+    tf32_backward        the same for TF32's backward pass over its forward pass, for one product: the tensor cores take
+                         TF32 operands in one layout only, and backward has the others
+    attention            attention's products in eager attention (they mostly wait for the score matrix)
+    fused_*              attention in one kernel, which skips what a causal mask hides and computes the scores again in
+                         backward
+    operands             of a product
+    scores_*, scores16_* a score matrix in 4 or 2 bytes an element; the softmax of 2-byte scores works in fp32
+    moved_*              the forward pass's memory-bound operations
+    launch_*             the host's time for one of the forward pass's kernels
+    parallel             the host's time for one all-reduce
+    """
+
+    fp32: float
+    fp32_wide: float
+    tf32: float
+    half: float
+    tf32_backward: float
+    attention: float
+    fused_forward: float
+    fused_backward: float
+    operands: float
+    scores_forward: float
+    scores_backward: float
+    scores16_forward: float
+    scores16_backward: float
+    moved_forward: float
+    moved_backward: float
+    launch_forward: float
+    launch_backward: float
+    parallel: float
+
+
+# Written by benchmarks/fit_roofline.py --write.
+FITTED = Constants(
+    fp32=1.0,
+    fp32_wide=1.0,
+    tf32=1.0,
+    half=1.0,
+    tf32_backward=1.0,
+    attention=1.0,
+    fused_forward=1.0,
+    fused_backward=1.0,
+    operands=1.0,
+    scores_forward=1.0,
+    scores_backward=1.0,
+    scores16_forward=1.0,
+    scores16_backward=1.0,
+    moved_forward=1.0,
+    moved_backward=1.0,
+    launch_forward=1.0,
+    launch_backward=1.0,
+    parallel=1.0,
+)
 
 
 class Work(NamedTuple):
-    """One forward pass of one microbatch on one GPU: seconds at the ceilings (see the module), and launches."""
+    """One forward pass of one microbatch on one GPU: seconds at the ceilings (see the module) and launches.
+
+    dropped   bytes that attention's dropout moves / memory bandwidth (eager attention only)
+    table     bytes of an embedding's table / memory bandwidth: its gradient
+    """
 
     products: float
     attention: float
     operands: float
     scores: float
+    dropped: float
     moved: float
-    kernels: int
+    table: float
+    kernels: float
 
 
-@dataclass(frozen=True, slots=True)
-class PassConstants:
-    """The multiples of `Work`'s terms that one pass takes. Seconds per launch for `launch`.
-
-    attention_eager, attention_fused   of the attention term; fused attention computes its products in tiles on chip, and
-                                       again in backward
-    operands, scores, moved            how often the bytes are moved, over the share of memory bandwidth that is reached
-    parallel                           seconds on the host for tensor parallel's own calls
-    """
-
-    attention_eager: float
-    attention_fused: float
-    operands: float
-    scores: float
-    moved: float
-    launch: float
-    parallel: float
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """`products`: by unit, one over the share of its peak rate that large products reach."""
-
-    products: Mapping[Precision, float]
-    forward: PassConstants
-    backward: PassConstants
-
-
-FITTED = Constants(
-    products=MappingProxyType(
-        {Precision.FP32: 1.064, Precision.TF32: 1.262, Precision.FP16: 1.262, Precision.BF16: 1.262}
-    ),
-    forward=PassConstants(0.35, 1.5, 0.094, 7.67, 3.08, 10e-6, 1.1e-3),
-    backward=PassConstants(0.70, 4.0, 0.188, 26.4, 5.82, 14e-6, 1.1e-3),
-)
+def unit_of(gpu: GpuType, precision: Precision) -> Unit:
+    """The unit that does a precision's matrix work on this GPU."""
+    match gpu.unit_for(precision):
+        case Precision.TF32:
+            return Unit.TF32
+        case Precision.FP16 | Precision.BF16:
+            return Unit.HALF
+        case Precision.FP32:
+            return Unit.FP32_WIDE if _generation(gpu) >= (8, 6) else Unit.FP32
 
 
 def work(layer: Layer, gpu: GpuType, *, precision: Precision, microbatch: int, tensor_parallel: int) -> Work:
-    """What one forward pass asks of the GPU."""
-    rate, bandwidth, size = gpu.rate(precision), gpu.memory_bandwidth, precision.bytes
+    """What one forward pass asks of one GPU."""
     products = attention = operands = scores = 0.0
     for matmul in layer.matmuls:
         rows, inner, columns, batch = _on_one_gpu(matmul, microbatch, tensor_parallel)
@@ -95,14 +149,65 @@ def work(layer: Layer, gpu: GpuType, *, precision: Precision, microbatch: int, t
             attention += flops
             # queries × keys writes a score matrix, its softmax × values reads one: half of it for each
             scores += batch * rows * max(inner, columns) / 2.0
+    held = microbatch * layer.scores / tensor_parallel
+    scores = min(scores, held)  # XLNet has more such products than score matrices
     moved = microbatch * (layer.moved_split / tensor_parallel + layer.moved_whole)
+    table = layer.params_split / tensor_parallel if layer.kind is LayerKind.EMBEDDING else 0.0
+    rate, per_element = gpu.rate(precision), precision.bytes / gpu.memory_bandwidth
     return Work(
         products=products / rate,
         attention=attention / rate,
-        operands=operands * size / bandwidth,
-        scores=scores * size / bandwidth,
-        moved=moved * size / bandwidth,
+        operands=operands * per_element,
+        scores=scores * per_element,
+        dropped=_DROPOUT_PASSES * (held - scores) * per_element,
+        moved=moved * per_element,
+        table=_TABLE_PASSES * table * per_element,
         kernels=layer.kernels,
+    )
+
+
+def pass_times(
+    done: Work, constants: Constants, *, unit: Unit, precision: Precision, attention: Attention, reductions: int
+) -> tuple[float, float]:
+    """Seconds of the forward and the backward pass, `reductions` all-reduces launched but not waited for.
+
+    Plain arithmetic: `done` may hold arrays of many layers.
+    """
+    c = constants
+    slowdown: float = getattr(c, unit.value)
+    again = 2.0 * (c.tf32_backward if unit is Unit.TF32 else 1.0)
+    forward = slowdown * done.products + c.operands * done.operands + c.moved_forward * done.moved
+    backward = again * slowdown * done.products + 2.0 * c.operands * done.operands + c.moved_backward * done.moved
+    backward += done.table
+    if attention is Attention.EAGER:
+        small = precision.bytes == 2
+        forward += c.attention * done.attention + done.dropped
+        forward += (c.scores16_forward if small else c.scores_forward) * done.scores
+        backward += 2.0 * c.attention * done.attention + done.dropped
+        backward += (c.scores16_backward if small else c.scores_backward) * done.scores
+    else:
+        forward += c.fused_forward * done.attention
+        backward += c.fused_backward * done.attention
+    waiting = c.parallel * reductions
+    return (
+        _at_least(forward, c.launch_forward * done.kernels + waiting),
+        _at_least(backward, c.launch_backward * done.kernels + waiting),
+    )
+
+
+def exchange_times(
+    layer: Layer, gpu: GpuType, *, precision: Precision, microbatch: int, tensor_parallel: int, rings: Rings
+) -> tuple[float, float]:
+    """Seconds of tensor parallel's all-reduces in forward and in backward.
+
+    A block reduces in both. The embedding reduces its output and needs nothing in backward; the head reduces its input's
+    gradient and nothing of size in forward (Megatron-LM's vocabulary-parallel layers).
+    """
+    size = microbatch * layer.output * precision.bytes
+    seconds = layer.reductions * collective_time(Operation.ALL_REDUCE, size, gpu, tensor_parallel, rings=rings)
+    return (
+        0.0 if layer.kind is LayerKind.HEAD else seconds,
+        0.0 if layer.kind is LayerKind.EMBEDDING else seconds,
     )
 
 
@@ -118,28 +223,30 @@ def layer_time(
     rings: Rings = MEASURED_RINGS,
 ) -> tuple[float, float]:
     """Seconds of the forward and of the backward pass of one microbatch, tensor parallel's all-reduces included."""
-    done = work(layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel)
-    exchange = layer.reductions * collective_time(
-        Operation.ALL_REDUCE, microbatch * layer.output * precision.bytes, gpu, tensor_parallel, rings=rings
+    forward, backward = pass_times(
+        work(layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel),
+        constants,
+        unit=unit_of(gpu, precision),
+        precision=precision,
+        attention=attention,
+        reductions=layer.reductions if tensor_parallel > 1 else 0,
     )
-    slowdown = constants.products[gpu.unit_for(precision)]
-    parallel = tensor_parallel > 1
-    forward = pass_time(done, constants.forward, products=slowdown, attention=attention, parallel=parallel)
-    backward = pass_time(done, constants.backward, products=2.0 * slowdown, attention=attention, parallel=parallel)
-    return forward + exchange, backward + exchange
+    there, back = exchange_times(
+        layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel, rings=rings
+    )
+    return forward + there, backward + back
 
 
-def pass_time(
-    done: Work, constants: PassConstants, *, products: float, attention: Attention, parallel: bool
-) -> float:
-    """Seconds of one pass without all-reduces: the device's time, but not less than the host's."""
-    device = products * done.products + constants.operands * done.operands + constants.moved * done.moved
-    if attention is Attention.EAGER:
-        device += constants.attention_eager * done.attention + constants.scores * done.scores
-    else:
-        device += constants.attention_fused * done.attention
-    host = constants.launch * done.kernels + (constants.parallel if parallel else 0.0)
-    return float((device**_SMOOTH + host**_SMOOTH) ** (1.0 / _SMOOTH))
+def _at_least(device: float, host: float) -> float:
+    """The larger of the two, a little more where they are close."""
+    longer: float = (device**_SMOOTH + host**_SMOOTH) ** (1.0 / _SMOOTH)
+    return longer
+
+
+def _generation(gpu: GpuType) -> tuple[int, int]:
+    """The compute capability as numbers; (0, 0) where it is not known."""
+    major, _, minor = gpu.capability.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
 def _on_one_gpu(matmul: Matmul, microbatch: int, tensor_parallel: int) -> tuple[float, float, float, float]:

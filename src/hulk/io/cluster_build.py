@@ -39,11 +39,11 @@ class Part:
 def build_cluster(parts: Sequence[Part], *, default_name: str) -> Cluster:
     """The cluster that the files describe together; what a later file says wins."""
     last = parts[-1]
-    regions = {
-        name: Region(name, *(entry.at or ()), label=entry.label or name, egress=entry.egress)
-        for part in parts
-        for name, entry in part.file.regions.items()
-    }
+    regions: dict[str, Region] = {}
+    for part in parts:
+        for name, entry in part.file.regions.items():
+            latitude, longitude = entry.at or (None, None)
+            regions[name] = Region(name, latitude, longitude, label=entry.label or name, egress=entry.egress)
     machines, groups = _machines(parts, regions)
     if not machines:
         raise last.error("the cluster has no machines", ("machines",))

@@ -8,7 +8,7 @@ The published latencies are read as round trips: taken as one way, no pair would
 are one way, so the latency fit is on half the published figures.
 
 Latency    one way = 1.397 × great circle / (2e8 m/s) + 2.83 ms     least squares of the relative error;
-           error over the 45 pairs: median 13 %, at most 47 % (Seoul-London, whose cables go the long way)
+           error over the 45 pairs: median 13 %, at most 47 % (Seoul-Frankfurt, whose cables go the long way)
 Bandwidth  one flow = 77.5 Mbit / round trip, at most 1.05 Gbit/s     least squares in log-log;
            error over the 45 pairs: median 8 %, mean 13 %, at most 55 % (a free power of the latency is no better: its
            best exponent is -0.88 and the error falls from 16.5 % to 16.3 % rms)

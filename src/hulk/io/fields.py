@@ -177,4 +177,3 @@ def kind_of(value: Any) -> str:
     names += [(list, "a list"), (dict, "a mapping")]
     name = next((word for kind, word in names if isinstance(value, kind)), "nothing")
     return f"{name} {shown(value)}" if isinstance(value, str | int | float) else name
-

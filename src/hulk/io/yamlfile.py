@@ -267,9 +267,7 @@ def _parse_json(text: str, name: str) -> Any:
         return number if math.isfinite(number) else constant(_short(digits))
 
     try:
-        value = json.loads(
-            text, object_pairs_hook=pairs, parse_constant=constant, parse_int=integer, parse_float=real
-        )
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=integer, parse_float=real)
     except json.JSONDecodeError as error:
         raise InputError(f"not valid JSON: {error.msg}", where=f"{name}:{error.lineno}") from None
     except RecursionError:

@@ -7,7 +7,7 @@ traffic (what moves between which machines), network (who gets which share), tra
 
 from hulk.simulate.engine import simulate
 from hulk.simulate.result import JobTimeline, MachineUse, Simulation, Span, SpanKind, StageTimeline
-from hulk.simulate.trace import to_trace, write_trace
+from hulk.simulate.trace import to_trace
 
 __all__ = [
     "JobTimeline",
@@ -18,5 +18,4 @@ __all__ = [
     "StageTimeline",
     "simulate",
     "to_trace",
-    "write_trace",
 ]

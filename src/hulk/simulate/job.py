@@ -18,9 +18,7 @@ from hulk.simulate.traffic import Fabric, Traffic
 class JobRun:
     """Plays one job on a clock and a network that all jobs share."""
 
-    def __init__(
-        self, prepared: Prepared, *, clock: Clock, network: Network, fabric: Fabric, jitter: Jitter
-    ) -> None:
+    def __init__(self, prepared: Prepared, *, clock: Clock, network: Network, fabric: Fabric, jitter: Jitter) -> None:
         """Lay everything out and draw the jitter; nothing runs yet."""
         self._prepared = prepared
         self._log = log = SpanLog(prepared)

@@ -7,9 +7,12 @@ rates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
+from operator import itemgetter
 
 from hulk.simulate.clock import Action, Clock
 
@@ -21,16 +24,33 @@ _CROWDED = 1 + 1e-9
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """Something flows share, in one direction: `capacity` in bytes/s, `carried` the bytes it has been given so far."""
+    """Something flows share, in one direction.
+
+    capacity  bytes/s
+    carried   bytes it has been given so far
+    flows     those on it: a set in order, for the same result every time
+    wanted    bytes/s they would have without it
+    """
 
     capacity: float
     carried: float = 0.0
-    flows: dict[Flow, None] = field(default_factory=dict)  # a set in order, for the same result every time
+    flows: dict[Flow, None] = field(default_factory=dict)
+    wanted: float = 0.0
 
     @property
     def crowded(self) -> bool:
         """Whether its flows want more than it has."""
-        return sum(flow.limit for flow in self.flows) > self.capacity * _CROWDED
+        return self.wanted > self.capacity * _CROWDED
+
+    def add(self, flow: Flow) -> None:
+        """A flow starts."""
+        self.flows[flow] = None
+        self.wanted += flow.limit
+
+    def remove(self, flow: Flow) -> None:
+        """A flow ends."""
+        del self.flows[flow]
+        self.wanted = self.wanted - flow.limit if self.flows else 0.0  # rounding must not add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +63,8 @@ class Route:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """Bytes on their way: `left` of them at the time `since`, going at `rate`."""
+    """Bytes on their way: `left` of them at the time `since`, going at `rate`, all there at `end`. `due` is when the
+    clock next looks after it: at the end or, where it has been slowed down since, before."""
 
     limit: float
     resources: tuple[Resource, ...]
@@ -51,7 +72,8 @@ class Flow:
     since: float
     done: Action
     rate: float = 0.0
-    version: int = 0  # of its end time; ends of older versions are void
+    end: float = math.inf
+    due: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,7 @@ class Network:
 
     clock: Clock
     contention: bool
+    _changed: dict[Resource, None] = field(default_factory=dict)
 
     def send(self, route: Route, size: float, stretch: float, done: Action) -> None:
         """Move `size` bytes and then call `done`. `stretch` multiplies the seconds, not the bytes that are counted."""
@@ -70,26 +93,38 @@ class Network:
             return
         flow = Flow(route.limit, route.resources, size * stretch, self.clock.now, done)
         for resource in flow.resources:
-            resource.flows[flow] = None
+            resource.add(flow)
         crowded = [resource for resource in flow.resources if resource.crowded]
         if crowded:
-            self._share(crowded)
+            self._share_soon(crowded)
         else:
             self._set_rate(flow, flow.limit)
 
-    def _finish(self, flow: Flow, version: int) -> None:
-        if version != flow.version:
+    def _look_after(self, flow: Flow, due: float) -> None:
+        """Finish a flow, unless it has been given another time meanwhile."""
+        if due != flow.due:
             return
+        if flow.end > due:
+            self._look_at_end(flow)
+            return
+        flow.due = -math.inf  # over: it is not looked after again
         crowded = [resource for resource in flow.resources if resource.crowded]
         for resource in flow.resources:
-            del resource.flows[flow]
+            resource.remove(flow)
         if crowded:
-            self._share(crowded)
+            self._share_soon(crowded)
         flow.done()
 
-    def _share(self, changed: Iterable[Resource]) -> None:
-        """New rates for the flows on these resources and all that hang together with them."""
-        resources = dict.fromkeys(changed)
+    def _share_soon(self, changed: Iterable[Resource]) -> None:
+        """Once everything of this moment has happened: where one message ends another often starts."""
+        if not self._changed:
+            self.clock.after(0.0, self._share)
+        self._changed.update(dict.fromkeys(changed))
+
+    def _share(self) -> None:
+        """New rates for the flows on changed resources and all that hang together with them."""
+        resources = dict(self._changed)
+        self._changed.clear()
         flows: dict[Flow, None] = {}
         reached = list(resources)
         for resource in reached:
@@ -111,26 +146,29 @@ class Network:
         flow.left = max(flow.left - flow.rate * (now - flow.since), 0.0)
         flow.rate = rate
         flow.since = now
-        flow.version += 1
-        self.clock.after(flow.left / rate, partial(self._finish, flow, flow.version))
+        flow.end = now + flow.left / rate
+        if flow.end < flow.due:
+            self._look_at_end(flow)
+
+    def _look_at_end(self, flow: Flow) -> None:
+        flow.due = flow.end
+        self.clock.at(flow.due, partial(self._look_after, flow, flow.due))
 
 
 def fair_rates(flows: Iterable[Flow], resources: Iterable[Resource]) -> dict[Flow, float]:
     """The max-min fair rate of each flow, in bytes/s, by water-filling (Bertsekas and Gallager, Data Networks, 6.5.2):
     raise all rates together; a flow stops at its limit, or when a resource on its way is full."""
     left = {resource: resource.capacity for resource in resources}
-    rising = dict.fromkeys(flows)
+    count = {resource: len(resource.flows) for resource in left}
+    rising = dict.fromkeys(sorted(flows, key=lambda flow: flow.limit))
     rates: dict[Flow, float] = {}
     while rising:
-        shares = {
-            resource: capacity / count
-            for resource, capacity in left.items()
-            if (count := sum(flow in rising for flow in resource.flows))
-        }
-        level = min(shares.values())
-        stopped = [flow for flow in rising if flow.limit <= level]
+        level, full = min(
+            ((left[resource] / flows_on_it, resource) for resource, flows_on_it in count.items() if flows_on_it),
+            key=itemgetter(0),
+        )
+        stopped = list(takewhile(lambda flow: flow.limit <= level, rising))  # noqa: B023 - used up at once
         if not stopped:
-            full = min(shares, key=shares.__getitem__)
             stopped = [flow for flow in full.flows if flow in rising]
         for flow in stopped:
             rate = min(flow.limit, level)
@@ -138,5 +176,6 @@ def fair_rates(flows: Iterable[Flow], resources: Iterable[Resource]) -> dict[Flo
             del rising[flow]
             for resource in flow.resources:
                 if resource in left:
-                    left[resource] = max(left[resource] - rate, 0.0)
+                    left[resource] -= rate
+                    count[resource] -= 1
     return rates

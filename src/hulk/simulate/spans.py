@@ -32,6 +32,4 @@ class SpanLog:
     ) -> None:
         """Write down that a stage did something from `start` to `end`, in seconds."""
         pipeline, stage, machine, gpus = self._places[row]
-        self.spans.append(
-            Span(self._job, pipeline, stage, machine, gpus, kind, start, end, microbatch, peer, layers)
-        )
+        self.spans.append(Span(self._job, pipeline, stage, machine, gpus, kind, start, end, microbatch, peer, layers))

@@ -1,5 +1,5 @@
-"""What follows a job's passes: gradients are added up over the replicas, those of shared parameters within each pipeline
-too, and weights are updated. The order is that of `hulk.cost.step`:
+"""What follows a job's passes: gradients are added up over the replicas, those of shared parameters within each
+pipeline too, and weights are updated. The order is that of `hulk.cost.step`:
 
 - Gradient sets from the last layers to the first, each when all its holders have it and are free. With an engine that
   overlaps, a holder has it as soon as its last backward has passed those layers.
@@ -82,9 +82,7 @@ class SyncRun:
                 self._before_update[begin].append(task)
                 self._before_update[row].append(task)
 
-    def _collect(
-        self, phases: Phases, stretch: float, record: Callable[[float], None], done: Action
-    ) -> None:
+    def _collect(self, phases: Phases, stretch: float, record: Callable[[float], None], done: Action) -> None:
         """Run a collective operation's phases one after the other, write it down, and go on."""
         start = self._clock.now
 

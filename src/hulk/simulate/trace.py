@@ -6,11 +6,7 @@ connections in one direction (slices of one thread must not overlap, and connect
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from hulk.simulate.result import Simulation, Span, SpanKind
@@ -44,23 +40,6 @@ def to_trace(simulation: Simulation) -> dict[str, Any]:
         events.append(_slice(span) | place)
         events += [arrow | place for arrow in _arrow(span, arrows)]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"step seconds": simulation.steps}}
-
-
-def write_trace(simulation: Simulation, path: Path | str) -> None:
-    """Write the trace to a file; the file is there whole or not at all."""
-    path = Path(path)
-    text = json.dumps(to_trace(simulation), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        # mkstemp makes files for their owner alone; a trace is as public as any other file a person writes.
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _thread(span: Span) -> _Thread:

@@ -1,0 +1,130 @@
+"""What all benchmarks share: options, figures against bounds, the machine, and tables.
+
+    report = Report("layer accuracy")
+    report.figure("median_error", 0.055, most=0.20)
+    report.table(["GPU", "error"], [["v100-16", "2.3 %"]])
+    raise SystemExit(report.finish(json=options.json))
+"""
+
+from __future__ import annotations
+
+import argparse
+import json as json_module
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("hulk", "numpy", "scipy", "numba", "torch", "transformers")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """An argument parser with --json, which every benchmark has."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    return made
+
+
+@dataclass
+class Report:
+    """Figures with bounds, and tables for people. A bound is (least, most); None where that side is open."""
+
+    title: str
+    figures: dict[str, float] = field(default_factory=dict)
+    bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    _text: list[str] = field(default_factory=list)
+
+    def figure(self, name: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
+        """Record a number, with the bounds it must keep where it has any."""
+        self.figures[name] = value
+        if least is not None or most is not None:
+            self.bounds[name] = (least, most)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A table for people; left out of the JSON."""
+        self._text.append(format_table(head, rows))
+
+    def note(self, text: str) -> None:
+        """A line for people; left out of the JSON."""
+        self._text.append(text)
+
+    @property
+    def missed(self) -> list[str]:
+        """The figures outside their bounds (NaN is outside of any)."""
+        return [name for name in self.bounds if not self._kept(name)]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every bound is kept."""
+        return not self.missed
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as one JSON object."""
+        return {
+            "ok": self.ok,
+            "figures": self.figures,
+            "bounds": {name: list(bound) for name, bound in self.bounds.items()},
+            "machine": machine(),
+            "versions": versions(),
+        }
+
+    def finish(self, json: bool) -> int:
+        """Print the report and return the exit code: 1 where a bound is missed."""
+        if json:
+            print(json_module.dumps(self.as_dict()))
+        else:
+            rows = [[name, f"{value:.4g}", self._bound(name)] for name, value in self.figures.items()]
+            print("\n\n".join([self.title, *self._text, format_table(["figure", "value", "bound"], rows)]))
+        return 0 if self.ok else 1
+
+    def _kept(self, name: str) -> bool:
+        (least, most), value = self.bounds[name], self.figures[name]
+        above = least is None or value >= least
+        below = most is None or value <= most
+        return above and below and value == value
+
+    def _bound(self, name: str) -> str:
+        if name not in self.bounds:
+            return ""
+        least, most = self.bounds[name]
+        words = [f"≥ {least:g}" if least is not None else "", f"≤ {most:g}" if most is not None else ""]
+        return " ".join(word for word in words if word) + ("" if self._kept(name) else "  MISSED")
+
+
+def format_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns of equal width, the first to the left and the others to the right."""
+    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        first, *others = (
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "  ".join([first, *others]).rstrip()
+
+    return "\n".join([line(cells[0]), "  ".join("-" * width for width in widths), *map(line, cells[1:])])
+
+
+def machine() -> str:
+    """Processor, cores and system of this machine, in words."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that are here."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

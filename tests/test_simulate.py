@@ -1,0 +1,421 @@
+"""The simulator: it agrees with the price where nothing contends, and contends as worked out by hand where it does."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hulk.cost import step
+from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin
+from hulk.cost.engine import Engine
+from hulk.cost.price import Prepared, prepare
+from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
+from hulk.domain.gpu import GpuType, Precision
+from hulk.domain.job import Job
+from hulk.domain.model import Layer, LayerKind, Model
+from hulk.domain.plan import JobPlan, Pipeline, Schedule, Stage, Sync
+from hulk.errors import InputError
+from hulk.simulate import Simulation, Span, SpanKind, simulate, to_trace
+from hulk.simulate.jitter import Jitter
+from hulk.simulate.network import Flow, Resource, fair_rates
+
+PLAIN = Engine(name="plain", reserve=0.0)
+GPU = GpuType("toy", memory=1e15, memory_bandwidth=1e30, rates={Precision.FP32: 1.0}, link_bandwidth=1e4)
+
+
+class HandTimes(ComputeModel):
+    """Every layer's seconds as given: a layer's name is "forward/backward"."""
+
+    def layer_times(self, model: Model, layer: Layer | int, gpu: GpuType, **_: object) -> LayerTime:
+        assert isinstance(layer, Layer)
+        forward, backward = layer.name.split("/")
+        return LayerTime(float(forward), float(backward), TimeOrigin.MEASURED)
+
+
+def make_layer(forward: float, backward: float, *, output: float = 0.0, params: int = 0, tied: int = 0) -> Layer:
+    """`output` and `params` are elements of 4 bytes."""
+    return Layer(
+        name=f"{forward}/{backward}", kind=LayerKind.BLOCK, shape="", params_split=params, params_whole=0, tied=tied,
+        matmuls=(), moved_split=0, moved_whole=0, scores=0, held_split=0, held_whole=0, mask_bytes=0, output=output,
+        reductions=0, kernels=0,
+    )  # fmt: skip
+
+
+def make_job(name: str, layers: Sequence[Layer], microbatches: int = 1) -> Job:
+    return Job(name, Model("toy", "toy", 1, tuple(layers)), global_batch=microbatches, precision=Precision.FP32)
+
+
+def make_machine(name: str, region: str = "r", network: float = 100.0, gpu: GpuType = GPU) -> Machine:
+    return Machine(name, region, gpu, gpus=64, memory=gpu.memory, network=network, price=0.0)
+
+
+def make_cluster(machines: Sequence[Machine], links: Mapping[tuple[str, str], Link] | None = None) -> Cluster:
+    """All regions linked by 1000 bytes/s a flow and no latency, but for `links`."""
+    regions = sorted({machine.region for machine in machines})
+    every = {pair(a, b): Link(latency=0.0, bandwidth=1000.0) for a in regions for b in regions}
+    return Cluster("toy", tuple(map(Region, regions)), tuple(machines), every | dict(links or {}))
+
+
+def prepared(job: Job, plan: JobPlan, cluster: Cluster, engine: Engine = PLAIN) -> Prepared:
+    found = prepare(job, plan, cluster, compute=HandTimes(), engine=engine)
+    assert isinstance(found, Prepared), found
+    return found
+
+
+def two_stages(name: str, a: str, b: str, cluster: Cluster, *, forward: float = 1.0, gpu: int = 0) -> Prepared:
+    """One microbatch, a layer on each machine, 100 bytes in between."""
+    layers = [make_layer(forward, 2.0, output=25.0), make_layer(1.0, 2.0)]
+    stages = (Stage(a, (gpu,), 0, 0), Stage(b, (gpu,), 1, 1))
+    return prepared(make_job(name, layers), JobPlan((Pipeline(stages, 1),), 1), cluster)
+
+
+# --- Agreement with the price ---------------------------------------------------------------------------------------
+
+seconds = st.floats(0.001, 2.0)
+rates = st.floats(10.0, 1e4)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    gpus = [GPU, replace(GPU, name="other", link_bandwidth=draw(rates), link_kind="nvlink")]
+    count = draw(st.integers(1, 6))
+    machines = [
+        make_machine(f"m{i}", draw(st.sampled_from("rst")), draw(rates), draw(st.sampled_from(gpus)))
+        for i in range(count)
+    ]
+    regions = sorted({machine.region for machine in machines})
+    links = {
+        pair(a, b): Link(draw(st.floats(0, 2)), draw(rates), trunk=draw(st.none() | rates))
+        for a in regions
+        for b in regions
+    }
+    return make_cluster(machines, links)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, layers: int, machines: Sequence[str], free: Counter[str]) -> Pipeline:
+    inner = st.sets(st.integers(1, layers - 1), max_size=7) if layers > 1 else st.just(set())
+    bounds = [0, *sorted(draw(inner)), layers]
+    stages = []
+    for first, end in pairwise(bounds):
+        name = draw(st.sampled_from(machines))
+        ranks = draw(st.sampled_from([1, 2, 4]))
+        stages.append(Stage(name, tuple(range(free[name], free[name] + ranks)), first, end - 1))
+        free[name] += ranks
+    return Pipeline(tuple(stages), draw(st.integers(1, 64)))
+
+
+@st.composite
+def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job") -> Prepared:
+    count = draw(st.integers(1, 8))
+    layers = [
+        make_layer(draw(seconds), draw(seconds), output=draw(st.floats(0, 100)), params=draw(st.integers(4, 200)))
+        for _ in range(count)
+    ]
+    if count > 1 and draw(st.booleans()):
+        tied_layer = draw(st.integers(1, count - 1))
+        layers[tied_layer] = replace(layers[tied_layer], tied=4)
+    names = [machine.name for machine in cluster.machines]
+    free: Counter[str] = Counter()
+    replicas = draw(st.integers(1, 4))
+    plan = JobPlan(
+        tuple(draw(pipelines(count, names, free)) for _ in range(replicas)),
+        microbatch_size=1,
+        schedule=Schedule.parse(draw(st.sampled_from(["gpipe", "1f1b", "1f1b+1", "1f1b+3", "1f1b+50"]))),
+        sync=draw(st.sampled_from(Sync)),
+        shard_optimizer=draw(st.booleans()),
+    )
+    engine = Engine(
+        name="any",
+        blocking_above=draw(st.sampled_from([0.0, 50.0, 200.0, float("inf")])),
+        message_overhead=draw(st.sampled_from([0.0, 0.01])),
+        flow_per_rank=draw(st.booleans()),
+        overlap_sync=draw(st.booleans()),
+        reserve=0.0,
+        ring_share_of=draw(st.sampled_from([{}, {"other": 0.4}])),
+    )
+    batch = sum(pipeline.microbatches for pipeline in plan.pipelines)
+    return prepared(make_job(name, layers, batch), plan, cluster, engine)
+
+
+def price_of(one: Prepared) -> tuple[float, np.ndarray]:
+    """Seconds of the step, and when each stage's passes are done."""
+    stage_end, sync_end = np.zeros(len(one.stages)), np.zeros(len(one.stages))
+    total = step.step_seconds(one.book.tables, one.encoded, one.durations, one.sets, stage_end, sync_end)
+    return total, stage_end
+
+
+many_cases = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@many_cases
+@given(st.data())
+def test_agrees_with_the_price_where_nothing_contends(data: st.DataObject) -> None:
+    cluster = data.draw(clusters())
+    one = data.draw(jobs_prepared(cluster))
+    total, stage_end = price_of(one)
+    timeline = simulate([one], cluster, contention=False).jobs["job"]
+    assert timeline.step == pytest.approx(total, rel=1e-9)
+    assert [stage.passes_end for stage in timeline.stages] == pytest.approx(stage_end.tolist(), rel=1e-9)
+    for i in range(one.sets):
+        layers = int(one.durations.set_first[i]), int(one.durations.set_last[i])
+        for span in timeline.spans:
+            if span.layers == layers:
+                assert span.seconds == pytest.approx(one.durations.set_seconds[i], rel=1e-6)
+
+
+@many_cases
+@given(st.data())
+def test_contention_only_ever_slows_down(data: st.DataObject) -> None:
+    cluster = data.draw(clusters())
+    ready = [data.draw(jobs_prepared(cluster, name)) for name in ("a", "b")]
+    alone = simulate(ready, cluster, contention=False)
+    together = simulate(ready, cluster)
+    for name, seconds_alone in alone.steps.items():
+        assert together.steps[name] >= seconds_alone * (1 - 1e-9)
+    for use in together.machines:
+        assert use.out_share <= 1 + 1e-9
+        assert use.in_share <= 1 + 1e-9
+    assert sum(use.sent for use in together.machines) == pytest.approx(sum(use.received for use in together.machines))
+    check_spans(together, ready)
+
+
+def check_spans(simulation: Simulation, ready: Sequence[Prepared]) -> None:
+    """Every microbatch passes every stage once each way, and a stage does one thing at a time."""
+    for one in ready:
+        timeline = simulation.jobs[one.job.name]
+        by_stage = defaultdict(list)
+        for span in timeline.spans:
+            assert 0 <= span.start <= span.end <= timeline.step
+            by_stage[span.pipeline, span.stage].append(span)
+        for (p, s), spans in by_stage.items():
+            pipeline = one.plan.pipelines[p]
+            assert {span.machine for span in spans} == {pipeline.stages[s].machine}
+            for kind in (SpanKind.FORWARD, SpanKind.BACKWARD):
+                done = [span.microbatch for span in spans if span.kind is kind]
+                assert done == list(range(pipeline.microbatches))
+            assert sum(span.kind is SpanKind.UPDATE for span in spans) == 1
+            computing = [span for span in spans if span.kind.computes]
+            assert all(a.end <= b.start + 1e-12 for a, b in pairwise(computing))
+
+
+# --- Contention, worked out by hand ---------------------------------------------------------------------------------
+
+
+def test_two_jobs_on_one_card_take_half_each() -> None:
+    cluster = make_cluster([make_machine("hub"), make_machine("x"), make_machine("y")])
+    ready = [two_stages("one", "hub", "x", cluster), two_stages("two", "hub", "y", cluster, gpu=1)]
+    # Alone: forward 1, send 100 B at 100 B/s, forward 1, backward 2, send 1, backward 2. Together each send takes 2.
+    assert simulate(ready[:1], cluster).steps == {"one": pytest.approx(8.0)}
+    assert simulate(ready, cluster).steps == {"one": pytest.approx(10.0), "two": pytest.approx(10.0)}
+    assert simulate(ready, cluster, contention=False).steps == {"one": pytest.approx(8.0), "two": pytest.approx(8.0)}
+
+
+def test_shares_change_when_a_message_starts_and_ends() -> None:
+    cluster = make_cluster([make_machine("hub"), make_machine("x"), make_machine("y")])
+    ready = [two_stages("one", "hub", "x", cluster), two_stages("two", "hub", "y", cluster, forward=1.5, gpu=1)]
+    simulation = simulate(ready, cluster)
+    sends = {
+        name: next(span for span in job.spans if span.kind is SpanKind.SEND) for name, job in simulation.jobs.items()
+    }
+    # One is alone from 1.0 to 1.5 (50 B), then both have 50 B/s until one is through; two does its last 50 B alone.
+    assert (sends["one"].start, sends["one"].end) == pytest.approx((1.0, 2.5))
+    assert (sends["two"].start, sends["two"].end) == pytest.approx((1.5, 3.0))
+
+
+def test_a_slow_flow_leaves_the_rest_to_others() -> None:
+    slow = {("r", "s"): Link(latency=0.0, bandwidth=20.0)}
+    cluster = make_cluster([make_machine("hub"), make_machine("near"), make_machine("far", region="s")], slow)
+    ready = [two_stages("near", "hub", "near", cluster), two_stages("far", "hub", "far", cluster, gpu=1)]
+    sends = {
+        name: next(span.seconds for span in job.spans if span.kind is SpanKind.SEND)
+        for name, job in simulate(ready, cluster).jobs.items()
+    }
+    assert sends == {"near": pytest.approx(100 / 80), "far": pytest.approx(100 / 20)}
+
+
+def test_two_pipelines_share_a_trunk() -> None:
+    trunk = {("r", "s"): Link(latency=0.25, bandwidth=1000.0, trunk=100.0)}
+    machines = [make_machine(name, name[0], network=1000.0) for name in ("r1", "r2", "s1", "s2")]
+    cluster = make_cluster(machines, trunk)
+    layers = [make_layer(1.0, 2.0, output=25.0), make_layer(1.0, 2.0)]
+    stages = [(Stage(f"r{i}", (0,), 0, 0), Stage(f"s{i}", (0,), 1, 1)) for i in (1, 2)]
+    plan = JobPlan(tuple(Pipeline(pair_of, 1) for pair_of in stages), 1)
+    one = prepared(make_job("job", layers, 2), plan, cluster)
+    assert price_of(one)[0] == pytest.approx(8.5)
+    assert simulate([one], cluster).steps["job"] == pytest.approx(10.5)
+
+
+def test_gradient_sums_share_a_card_but_directions_do_not() -> None:
+    cluster = make_cluster([make_machine("x"), make_machine("y")])
+    layers = [make_layer(1.0, 2.0, params=25)]
+
+    def replicas(name: str, gpu: int) -> Prepared:
+        plan = JobPlan(tuple(Pipeline((Stage(machine, (gpu,), 0, 0),), 1) for machine in "xy"), 1)
+        return prepared(make_job(name, layers, 2), plan, cluster)
+
+    # 100 B over a ring of two: each sends 2 · 1/2 · 100 B at 100 B/s, both directions at once.
+    assert simulate([replicas("one", 0)], cluster).steps["one"] == pytest.approx(3 + 1)
+    both = simulate([replicas("one", 0), replicas("two", 1)], cluster)
+    assert both.steps == {"one": pytest.approx(3 + 2), "two": pytest.approx(3 + 2)}
+    assert [(use.sent, use.received) for use in both.machines] == [(200.0, 200.0), (200.0, 200.0)]
+    assert both.machines[0].out_share == pytest.approx(200 / (100 * 5))
+
+
+def test_stages_on_one_machine_need_no_card() -> None:
+    cluster = make_cluster([make_machine("x"), make_machine("y")])
+    ready = [two_stages("inside", "x", "x", cluster), two_stages("outside", "x", "y", cluster, gpu=2)]
+    inside = 6 + 2 * 100 / GPU.link_bandwidth
+    assert simulate(ready, cluster).steps == {"inside": pytest.approx(inside), "outside": pytest.approx(8.0)}
+
+
+def test_only_the_wires_part_of_a_message_stretches() -> None:
+    cluster = make_cluster([make_machine("hub"), make_machine("x"), make_machine("y")])
+    slow = replace(PLAIN, message_overhead=0.5)
+    ready = [two_stages("one", "hub", "x", cluster), two_stages("two", "hub", "y", cluster, gpu=1)]
+    ready = [prepared(one.job, one.plan, cluster, slow) for one in ready]
+    sends = [span.seconds for span in simulate(ready, cluster).jobs["one"].spans if span.kind is SpanKind.SEND]
+    assert sends == pytest.approx([0.5 + 2.0, 0.5 + 2.0])
+
+
+@given(st.lists(st.tuples(rates, st.sets(st.integers(0, 3), min_size=1)), min_size=1, max_size=8), st.data())
+def test_shares_are_max_min_fair(wanted: list[tuple[float, set[int]]], data: st.DataObject) -> None:
+    resources = [Resource(data.draw(rates)) for _ in range(4)]
+    flows = [Flow(limit, tuple(resources[i] for i in sorted(on)), 1.0, 0.0, lambda: None) for limit, on in wanted]
+    for flow in flows:
+        for resource in flow.resources:
+            resource.add(flow)
+    found = fair_rates(flows, resources)
+    full = {
+        resource
+        for resource in resources
+        if sum(found[flow] for flow in resource.flows) >= resource.capacity * (1 - 1e-9)
+    }
+    for resource in resources:
+        assert sum(found[flow] for flow in resource.flows) <= resource.capacity * (1 + 1e-9)
+    for flow, rate in found.items():
+        # At its limit, or held by a full resource on which nobody has more.
+        held = any(
+            resource in full and all(found[other] <= rate * (1 + 1e-9) for other in resource.flows)
+            for resource in flow.resources
+        )
+        assert rate == flow.limit or held
+
+
+# --- Jitter ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def busy_plan() -> tuple[list[Prepared], Cluster]:
+    """4 pipelines × 8 stages × 64 microbatches on 8 machines in two regions, and a job beside them."""
+    machines = [make_machine(f"m{i}", "rs"[i % 2], network=2e4) for i in range(8)]
+    links = {("r", "s"): Link(0.05, 5e3, trunk=2e4), ("r", "r"): Link(0.001, 1e4), ("s", "s"): Link(0.001, 1e4)}
+    cluster = make_cluster(machines, links)
+    layers = [make_layer(0.02, 0.04, output=100.0, params=2000) for _ in range(8)]
+    stages = [[Stage(f"m{(s + p) % 8}", (p,), s, s) for s in range(8)] for p in range(4)]
+    engine = replace(PLAIN, message_overhead=1e-3)
+    large = JobPlan(tuple(Pipeline(tuple(found), 64) for found in stages), 1, Schedule.parse("1f1b+4"))
+    small = JobPlan((Pipeline(tuple(Stage(f"m{s}", (9,), s, s) for s in range(4)), 8),), 1)
+    ready = [
+        prepared(make_job("large", layers, 256), large, cluster, engine),
+        prepared(make_job("small", layers[:4], 8), small, cluster, engine),
+    ]
+    return ready, cluster
+
+
+def test_the_same_seed_gives_the_same_result(busy_plan: tuple[list[Prepared], Cluster]) -> None:
+    ready, cluster = busy_plan
+    first = simulate(ready, cluster, seed=3, jitter=0.05)
+    assert first == simulate(ready, cluster, seed=3, jitter=0.05)
+    assert first.steps != simulate(ready, cluster, seed=4, jitter=0.05).steps
+    assert simulate(ready, cluster, seed=3) == simulate(ready, cluster, seed=4)
+    check_spans(first, ready)
+
+
+def test_jitter_has_mean_one_and_the_spread_asked_for() -> None:
+    drawn = np.array(Jitter(0.3, np.random.default_rng(0)).factors(200_000))
+    assert drawn.mean() == pytest.approx(1.0, abs=0.005)
+    assert drawn.std() == pytest.approx(0.3, rel=0.02)
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    assert Jitter(0.0, rng).factors(3) == [1.0, 1.0, 1.0]
+    assert rng.bit_generator.state == before
+
+
+def test_jitter_is_seen_in_every_kind_of_span() -> None:
+    cluster = make_cluster([make_machine("x"), make_machine("y")])
+    layers = [make_layer(1.0, 2.0, output=25.0, params=25), make_layer(1.0, 2.0, params=25)]
+    plan = JobPlan(tuple(Pipeline((Stage("x", (p,), 0, 0), Stage("y", (p,), 1, 1)), 2) for p in (0, 1)), 1)
+    one = prepared(make_job("job", layers, 4), plan, cluster)
+    still = simulate([one], cluster, contention=False).jobs["job"].spans
+    shaken = simulate([one], cluster, contention=False, jitter=0.1).jobs["job"].spans
+
+    def total(spans: Sequence[Span], kind: SpanKind) -> float:
+        return sum(span.seconds for span in spans if span.kind is kind)
+
+    for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.SEND, SpanKind.SYNC):
+        assert total(shaken, kind) != total(still, kind)
+
+
+@pytest.mark.parametrize("jitter", [-0.1, float("nan"), float("inf")])
+def test_impossible_jitter_is_refused(jitter: float) -> None:
+    with pytest.raises(InputError):
+        simulate([], make_cluster([make_machine("x")]), jitter=jitter)
+
+
+def test_one_job_cannot_run_twice() -> None:
+    cluster = make_cluster([make_machine("x"), make_machine("y")])
+    with pytest.raises(InputError, match="'one'"):
+        simulate([two_stages("one", "x", "y", cluster)] * 2, cluster)
+
+
+def test_nothing_to_play() -> None:
+    assert simulate([], make_cluster([make_machine("x")])).seconds == 0.0
+
+
+# --- The timeline ---------------------------------------------------------------------------------------------------
+
+
+def test_busy_share_is_the_passes_share_of_the_step(busy_plan: tuple[list[Prepared], Cluster]) -> None:
+    ready, cluster = busy_plan
+    timeline = simulate(ready, cluster).jobs["large"]
+    assert len(timeline.stages) == 32
+    for stage in timeline.stages:
+        assert stage.busy == pytest.approx(64 * 0.06 / timeline.step)
+        assert stage.passes_end <= stage.end <= timeline.step
+
+
+def test_trace_is_what_perfetto_reads(busy_plan: tuple[list[Prepared], Cluster]) -> None:
+    ready, cluster = busy_plan
+    simulation = simulate(ready, cluster, jitter=0.1)
+    trace = json.loads(json.dumps(to_trace(simulation), allow_nan=False))
+
+    by_phase = defaultdict(list)
+    for event in trace["traceEvents"]:
+        by_phase[event["ph"]].append(event)
+    assert set(by_phase) == {"M", "X", "s", "f"}
+    assert len(by_phase["X"]) == sum(len(job.spans) for job in simulation.jobs.values())
+    processes = {event["pid"]: event["args"]["name"] for event in by_phase["M"] if event["name"] == "process_name"}
+    assert sorted(processes.values()) == [f"m{i} ({'rs'[i % 2]})" for i in range(8)]
+    threads = {(event["pid"], event["tid"]) for event in by_phase["M"] if event["name"] == "thread_name"}
+
+    rows = defaultdict(list)
+    for event in by_phase["X"]:
+        rows[event["pid"], event["tid"]].append(event)
+    assert set(rows) == threads
+    for slices in rows.values():
+        slices.sort(key=lambda event: (event["ts"], event["dur"]))
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(slices))
+
+    sent = {event["id"]: event["ts"] for event in by_phase["s"]}
+    got = {event["id"]: event["ts"] for event in by_phase["f"]}
+    assert len(sent) == len(by_phase["s"]) == len(by_phase["f"])
+    assert all(got[i] >= at for i, at in sent.items())
