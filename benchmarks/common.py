@@ -1,9 +1,9 @@
 """What all benchmarks share: options, figures against bounds, the machine, and tables.
 
-    report = Report("layer accuracy")
-    report.figure("median_error", 0.055, most=0.20)
-    report.table(["GPU", "error"], [["v100-16", "2.3 %"]])
-    raise SystemExit(report.finish(json=options.json))
+report = Report("layer_accuracy")
+report.figure("median_error_percent", 5.5, most=20)
+report.table("by GPU", ["GPU", "error"], [["v100-16", "2.3 %"]])
+sys.exit(report.finish(options.json))
 """
 
 from __future__ import annotations
@@ -43,23 +43,24 @@ class Report:
         if least is not None or most is not None:
             self.bounds[name] = (least, most)
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    def table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """A table for people; left out of the JSON."""
-        self._text.append(format_table(head, rows))
+        self._text.append(f"{title}\n{format_table(head, rows)}")
 
     def note(self, text: str) -> None:
         """A line for people; left out of the JSON."""
         self._text.append(text)
 
-    @property
-    def missed(self) -> list[str]:
-        """The figures outside their bounds (NaN is outside of any)."""
-        return [name for name in self.bounds if not self._kept(name)]
+    def holds(self, name: str) -> bool:
+        """Whether a figure is within its bounds (NaN is within none; a figure without bounds is within)."""
+        least, most = self.bounds.get(name, (None, None))
+        value = self.figures[name]
+        return (least is None or value >= least) and (most is None or value <= most)
 
     @property
     def ok(self) -> bool:
         """Whether every bound is kept."""
-        return not self.missed
+        return all(self.holds(name) for name in self.bounds)
 
     def as_dict(self) -> dict[str, Any]:
         """The result as one JSON object."""
@@ -80,18 +81,12 @@ class Report:
             print("\n\n".join([self.title, *self._text, format_table(["figure", "value", "bound"], rows)]))
         return 0 if self.ok else 1
 
-    def _kept(self, name: str) -> bool:
-        (least, most), value = self.bounds[name], self.figures[name]
-        above = least is None or value >= least
-        below = most is None or value <= most
-        return above and below and value == value
-
     def _bound(self, name: str) -> str:
         if name not in self.bounds:
             return ""
         least, most = self.bounds[name]
         words = [f"≥ {least:g}" if least is not None else "", f"≤ {most:g}" if most is not None else ""]
-        return " ".join(word for word in words if word) + ("" if self._kept(name) else "  MISSED")
+        return " ".join(word for word in words if word) + ("" if self.holds(name) else "  MISSED")
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

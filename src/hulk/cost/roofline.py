@@ -11,7 +11,7 @@ The work of a pass is taken apart into terms that each have a physical ceiling, 
 
 A pass takes the sum of the first five, each times a constant (one over the share of its ceiling that is reached, or how
 often the bytes are moved), but not less than the host needs to launch it; the two are joined by a smooth maximum. The
-all-reduces of tensor parallel come on top. The backward pass does every product twice (gradients of inputs and weights).
+all-reduces of tensor parallel come on top. The backward pass does every product twice (gradients of inputs, of weights).
 
 The constants are the same for all GPU types. They are fitted by `benchmarks/fit_roofline.py`; docs/roofline.md has the
 errors on GPU types that the fit has not seen.
@@ -31,7 +31,7 @@ from hulk.domain.model import Layer, LayerKind, Matmul, Split
 _SMOOTH = 4.0
 """Exponent of the smooth maximum of device and host time: 19 % above the larger where both are equal."""
 _DROPOUT_PASSES = 1.8
-"""Attention dropout holds 1.25 more score matrices (a copy, and a mask of a quarter) and moves 2.25: read, write, mask."""
+"""Attention dropout holds 1.25 more score matrices (a copy, a mask of a quarter) and moves 2.25: read, write, mask."""
 _TABLE_PASSES = 2.0
 """An embedding's gradient is a whole table: filled with zeros, then written."""
 
@@ -87,24 +87,24 @@ class Constants:
 
 # Written by benchmarks/fit_roofline.py --write.
 FITTED = Constants(
-    fp32=1.0,
-    fp32_wide=1.0,
-    tf32=1.0,
-    half=1.0,
-    tf32_backward=1.0,
-    attention=1.0,
-    fused_forward=1.0,
-    fused_backward=1.0,
-    operands=1.0,
-    scores_forward=1.0,
-    scores_backward=1.0,
-    scores16_forward=1.0,
-    scores16_backward=1.0,
-    moved_forward=1.0,
-    moved_backward=1.0,
-    launch_forward=1.0,
-    launch_backward=1.0,
-    parallel=1.0,
+    fp32=1.049,
+    fp32_wide=1.427,
+    tf32=1.243,
+    half=1.153,
+    tf32_backward=1.328,
+    attention=0.492,
+    fused_forward=1.143,
+    fused_backward=3.688,
+    operands=0.733,
+    scores_forward=6.879,
+    scores_backward=22.67,
+    scores16_forward=27.3,
+    scores16_backward=25.6,
+    moved_forward=3.63,
+    moved_backward=5.29,
+    launch_forward=2.99e-05,
+    launch_backward=4.54e-05,
+    parallel=0.000366,
 )
 
 
@@ -200,8 +200,8 @@ def exchange_times(
 ) -> tuple[float, float]:
     """Seconds of tensor parallel's all-reduces in forward and in backward.
 
-    A block reduces in both. The embedding reduces its output and needs nothing in backward; the head reduces its input's
-    gradient and nothing of size in forward (Megatron-LM's vocabulary-parallel layers).
+    A block reduces in both. The embedding reduces its output and needs nothing in backward; the head reduces its
+    input's gradient and nothing of size in forward (Megatron-LM's vocabulary-parallel layers).
     """
     size = microbatch * layer.output * precision.bytes
     seconds = layer.reductions * collective_time(Operation.ALL_REDUCE, size, gpu, tensor_parallel, rings=rings)

@@ -24,8 +24,8 @@ FITS, TOO_BIG, BLOCKED = 0, 1, 2
 
 
 class Tables(NamedTuple):
-    """A job on some machines at one microbatch size. L layers, M machines, K kinds of stage (GPU type × tensor
-    parallel).
+    """A job on some machines at one microbatch size. L layers, M places (machines, or machines that are alike), K kinds
+    of stage (GPU type × tensor parallel).
 
     Prefix arrays have L + 1 entries: the sum over layers a..b is p[b + 1] − p[a]. Seconds, bytes, bytes/s, dollars.
     """
@@ -43,9 +43,10 @@ class Tables(NamedTuple):
     cut: Floats  # [L] bytes sent on after layer l
     gather_fixed: Floats  # [K] seconds to put slices together at a receiver of this kind
     gather_rate: Floats  # [K] seconds a byte
-    latency: Floats  # [M, M] one way; inf: blocked
+    latency: Floats  # [M, M] one way, between two machines of these places; inf: blocked
     bandwidth: Floats  # [M, M] one flow
     ceiling: Floats  # [M, M] all flows: the two cards and the trunk
+    local: Floats  # [M] bytes/s between GPUs of one machine
     ring_share: Floats  # [M] share of its bandwidth that a ring between machines reaches there
     region: Ints  # [M]
     capacity: Floats  # [M] bytes of one GPU that tensors can have
@@ -62,7 +63,8 @@ class Encoded(NamedTuple):
     """A job's plan in numbers: N stages of all pipelines one after the other, P pipelines."""
 
     starts: Ints  # [P + 1] first stage of each pipeline
-    machine: Ints  # [N]
+    machine: Ints  # [N] which machine; the same number is the same machine
+    place: Ints  # [N] its row in the tables
     kind: Ints  # [N]
     ranks: Ints  # [N] tensor parallel
     first: Ints  # [N]
@@ -98,11 +100,33 @@ class Durations(NamedTuple):
 
 
 @njit(cache=True)
-def transfer_seconds(tables: Tables, a: int, b: int, size: float, flows: int) -> tuple[float, float]:
-    """(latency, seconds on the wire) of `size` bytes from machine a to b: bandwidth is the least of the flows', the two
-    network cards' and the trunk's."""
+def transfer_seconds(tables: Tables, plan: Encoded, n: int, m: int, size: float, flows: int) -> tuple[float, float]:
+    """(latency, seconds on the wire) of `size` bytes from stage n to stage m: bandwidth is the least of the flows', the
+    two network cards' and the trunk's; inside a machine, that of the GPUs' own link. Latency inf: they cannot talk."""
+    a, b = plan.place[n], plan.place[m]
+    if plan.machine[n] == plan.machine[m]:
+        return 0.0, size / tables.local[a]
     rate = min(tables.bandwidth[a, b] * flows, tables.ceiling[a, b])
     return tables.latency[a, b], size / rate
+
+
+@njit(cache=True)
+def stage_memory(
+    tables: Tables, a: int, b: int, ranks: int, in_flight: int, sends: bool, shards: int
+) -> tuple[float, float, float, float]:
+    """(bytes of one rank in all, its parameters, bytes of activations, bytes needed for a moment) of layers a..b with
+    that many microbatches in flight. `sends`: whether a stage follows."""
+    params = (tables.split[b + 1] - tables.split[a]) / ranks + tables.whole[b + 1] - tables.whole[a]
+    peak = 0.0
+    for layer in range(a, b + 1):
+        peak = max(peak, tables.peak_split[layer] / ranks + tables.peak_whole[layer])
+        if a == 0:  # shared with the first layer, which is here too: one copy
+            params -= tables.tied[layer] / ranks
+    held = (tables.held_split[b + 1] - tables.held_split[a]) / ranks + tables.held_whole[b + 1] - tables.held_whole[a]
+    if sends:  # what was sent on is kept until its gradient comes back
+        held += tables.cut[b]
+    held *= in_flight
+    return params * (tables.state_bytes + tables.optimizer_bytes / shards) + held + peak, params, held, peak
 
 
 @njit(cache=True)
@@ -111,58 +135,49 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
     replicas = plan.microbatches.shape[0]
     shards = replicas if plan.shard_optimizer else 1
     for p in range(replicas):
-        begin = plan.starts[p]
-        for n in range(begin, plan.starts[p + 1]):
+        begin, end = plan.starts[p], plan.starts[p + 1]
+        for n in range(begin, end):
             k, a, b, t = plan.kind[n], plan.first[n], plan.last[n], plan.ranks[n]
             out.forward[n] = tables.forward[k, b + 1] - tables.forward[k, a]
             out.backward[n] = tables.backward[k, b + 1] - tables.backward[k, a]
-            params = (tables.split[b + 1] - tables.split[a]) / t + tables.whole[b + 1] - tables.whole[a]
-            peak = 0.0
-            for layer in range(a, b + 1):
-                peak = max(peak, tables.peak_split[layer] / t + tables.peak_whole[layer])
-                if a == 0:  # shared with the first layer, which is here too: one copy
-                    params -= tables.tied[layer] / t
-            out.update[n] = params / shards * tables.update[k]
-            held = (
-                (tables.held_split[b + 1] - tables.held_split[a]) / t + tables.held_whole[b + 1] - tables.held_whole[a]
-            )
-            if n + 1 < plan.starts[p + 1]:  # what was sent on is kept until its gradient comes back
-                held += tables.cut[b]
-            out.params[n] = params
-            out.held[n] = held * plan.warmup[n]
-            out.peak[n] = peak
-            out.memory[n] = params * (tables.state_bytes + tables.optimizer_bytes / shards) + out.held[n] + peak
-            if out.memory[n] > tables.capacity[plan.machine[n]]:
+            memory, params, held, peak = stage_memory(tables, a, b, t, plan.warmup[n], n + 1 < end, shards)
+            out.memory[n], out.params[n], out.held[n], out.peak[n] = memory, params, held, peak
+            if memory > tables.capacity[plan.place[n]]:
                 return TOO_BIG, n, 0
+            out.update[n] = params / shards * tables.update[k]
             out.tie_seconds[n] = 0.0
             if n > begin:
-                here, first = plan.machine[n], plan.machine[begin]
                 shared = 0.0
                 for layer in range(a, b + 1):
                     shared += tables.tied[layer]
                 if shared > 0:
-                    if tables.latency[here, first] == np.inf:
-                        return BLOCKED, n, begin
                     flows = min(t, plan.ranks[begin]) if tables.flow_per_rank else 1
-                    wait, wire = transfer_seconds(tables, here, first, shared * tables.gradient_bytes, flows)
+                    wait, wire = transfer_seconds(tables, plan, n, begin, shared * tables.gradient_bytes, flows)
+                    if wait == np.inf:
+                        return BLOCKED, n, begin
                     out.tie_seconds[n] = 2 * wait + wire
-            if n + 1 < plan.starts[p + 1]:
-                here, there = plan.machine[n], plan.machine[n + 1]
-                if tables.latency[here, there] == np.inf:
-                    return BLOCKED, n, n + 1
-                size = tables.cut[b]
-                ranks = min(t, plan.ranks[n + 1])
-                flows = ranks if tables.flow_per_rank else 1
-                wait, wire = transfer_seconds(tables, here, there, size, flows)
-                out.latency[n] = wait
-                k2, t2 = plan.kind[n + 1], plan.ranks[n + 1]
-                extra = tables.message_overhead
-                out.send_forward[n] = wire + extra + tables.gather_fixed[k2] + tables.gather_rate[k2] * size
-                out.send_backward[n] = wire + extra + tables.gather_fixed[k] + tables.gather_rate[k] * size
-                out.blocking[n] = size / max(1, min(t, t2)) > tables.blocking_above
+            if n + 1 < end and not _link(tables, plan, n, out):
+                return BLOCKED, n, n + 1
     if replicas == 1:
         return FITS, 0, 0
     return _gradient_sets(tables, plan, out)
+
+
+@njit(cache=True)
+def _link(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
+    """What moving a microbatch from stage n to the next takes, and back. False: the two cannot talk."""
+    k, k2 = plan.kind[n], plan.kind[n + 1]
+    size = tables.cut[plan.last[n]]
+    ranks = min(plan.ranks[n], plan.ranks[n + 1])
+    wait, wire = transfer_seconds(tables, plan, n, n + 1, size, ranks if tables.flow_per_rank else 1)
+    if wait == np.inf:
+        return False
+    wire += tables.message_overhead
+    out.latency[n] = wait
+    out.send_forward[n] = wire + tables.gather_fixed[k2] + tables.gather_rate[k2] * size
+    out.send_backward[n] = wire + tables.gather_fixed[k] + tables.gather_rate[k] * size
+    out.blocking[n] = size / ranks > tables.blocking_above
+    return True
 
 
 @njit(cache=True)
@@ -208,11 +223,13 @@ def _ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flo
         return 0.0, 0, 0
     slowest, longest = 0.0, 0.0
     for i in range(n):
-        a, b = plan.machine[members[i]], plan.machine[members[(i + 1) % n]]
-        wait, wire = transfer_seconds(tables, a, b, size / n, flows)
+        a, b = members[i], members[(i + 1) % n]
+        wait, wire = transfer_seconds(tables, plan, a, b, size / n, flows)
         if wait == np.inf:
-            return np.inf, members[i], members[(i + 1) % n]
-        slowest = max(slowest, wire / min(tables.ring_share[a], tables.ring_share[b]))
+            return np.inf, a, b
+        if plan.machine[a] != plan.machine[b]:
+            wire /= min(tables.ring_share[plan.place[a]], tables.ring_share[plan.place[b]])
+        slowest = max(slowest, wire)
         longest = max(longest, wait)
     return 2 * (n - 1) * (slowest + longest), 0, 0
 
@@ -228,17 +245,17 @@ def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float
     waits = np.zeros(n)
     regions = 0
     for i in range(n):
-        region = tables.region[plan.machine[members[i]]]
+        region = tables.region[plan.place[members[i]]]
         found = -1
         for r in range(regions):
-            if tables.region[plan.machine[leaders[r]]] == region:
+            if tables.region[plan.place[leaders[r]]] == region:
                 found = r
         if found < 0:
             leaders[regions] = members[i]
             tails[regions] = members[i]
             regions += 1
             continue
-        wait, wire = transfer_seconds(tables, plan.machine[tails[found]], plan.machine[members[i]], size, flows)
+        wait, wire = transfer_seconds(tables, plan, tails[found], members[i], size, flows)
         if wait == np.inf:
             return np.inf, tails[found], members[i]
         wires[found] = max(wires[found], wire)

@@ -78,6 +78,7 @@ def make_book(
         latency=latency,
         bandwidth=bandwidth,
         ceiling=ceiling,
+        local=np.array([host.gpu.link_bandwidth for host in hosts]),
         ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
         region=np.array([regions[host.region] for host in hosts]),
         capacity=np.array([host.memory - engine.reserved(host.gpu) for host in hosts]),
@@ -160,9 +161,11 @@ def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
     """A job's plan in the numbers of a book made for its machines and tensor parallel degrees."""
     stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
     gpus = [cluster.machine(stage.machine).gpu.name for stage in stages]
+    rows = np.array([book.machines[stage.machine] for stage in stages])
     return Encoded(
         starts=np.cumsum([0, *(len(pipeline.stages) for pipeline in plan.pipelines)]),
-        machine=np.array([book.machines[stage.machine] for stage in stages]),
+        machine=rows,
+        place=rows,
         kind=np.array([book.kinds[gpu, stage.tensor_parallel] for gpu, stage in zip(gpus, stages, strict=True)]),
         ranks=np.array([stage.tensor_parallel for stage in stages]),
         first=np.array([stage.first for stage in stages]),

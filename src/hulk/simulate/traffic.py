@@ -134,7 +134,7 @@ class Traffic:
         flows = self._flows(members)
         chains: dict[int, list[int]] = {}
         for member in members:
-            region = int(self._tables.region[self._prepared.encoded.machine[member]])
+            region = int(self._tables.region[self._prepared.encoded.place[member]])
             chains.setdefault(region, []).append(member)
         leaders = [chain[0] for chain in chains.values()]
         gather = tuple(self._chain(chain[::-1], size, flows) for chain in chains.values())
@@ -152,11 +152,11 @@ class Traffic:
 
     def _route(self, sender: int, receiver: int, flows: int, *, all_reduce: bool = False) -> tuple[Route, float]:
         """The way between two stages, and its latency in seconds."""
-        a, b = self._prepared.encoded.machine[[sender, receiver]]
+        encoded = self._prepared.encoded
         # Uncompiled: for a few numbers, handing over the tables would take longer than the work.
-        latency, per_byte = transfer_seconds.py_func(self._tables, a, b, 1.0, flows)
+        latency, per_byte = transfer_seconds.py_func(self._tables, encoded, sender, receiver, 1.0, flows)
         limit = 1.0 / float(per_byte)
-        if all_reduce:
-            limit *= float(min(self._tables.ring_share[a], self._tables.ring_share[b]))
+        if all_reduce and encoded.machine[sender] != encoded.machine[receiver]:
+            limit *= float(min(self._tables.ring_share[encoded.place[[sender, receiver]]]))
         shared = self._fabric.between(self._stages[sender].machine, self._stages[receiver].machine)
         return Route(limit, shared), float(latency)
