@@ -168,11 +168,11 @@ def main() -> None:
         own = {
             "source": "own measurement, H200 SXM, torch 2.11, transformers 5.17",
             "notes": [
-                "benchmarks/measure_layers.py: blocks of transformers, train mode with the model's own dropout, weights "
-                "in the precision named. held_bytes: kept from forward to backward.",
+                "benchmarks/measure_layers.py: blocks of transformers, train mode with their own dropout, weights in "
+                "the precision named. held_bytes: kept from forward to backward.",
                 "Left out: blocks whose forward pass is below 1.5 ms, which the host bounds (times vary by 40 %); sdpa "
-                "where it has no fused kernel (T5's bias, grouped queries in fp32); GPT-Neo in 16 bits, whose attention "
-                "runs in fp32.",
+                "where it has no fused kernel (T5's bias, grouped queries in fp32); GPT-Neo in 16 bits, whose "
+                "attention runs in fp32.",
             ],
         }
         (OUT / "h200.json").write_text(_lines(own, "curves", own_curves(options.layers)))

@@ -57,6 +57,7 @@ class Tables(NamedTuple):
     message_overhead: float
     flow_per_rank: bool
     overlap_sync: bool
+    any_blocked: bool  # whether any latency is inf
 
 
 class Encoded(NamedTuple):
@@ -196,13 +197,16 @@ def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, 
         params = tables.split[end + 1] - tables.split[position] + tables.whole[end + 1] - tables.whole[position]
         if not tables.flow_per_rank:
             flows = 1
+        if tables.any_blocked:
+            for p in range(replicas):
+                for q in range(p):
+                    if transfer_seconds(tables, plan, holders[p], holders[q], 0.0, 1)[0] == np.inf:
+                        return BLOCKED, holders[p], holders[q]
         size = params * tables.gradient_bytes
         if plan.by_region:
-            seconds, a, b = _by_region_seconds(tables, plan, holders, size, flows)
+            seconds = _by_region_seconds(tables, plan, holders, size, flows)
         else:
-            seconds, a, b = _ring_seconds(tables, plan, holders, size, flows)
-        if seconds == np.inf:
-            return BLOCKED, a, b
+            seconds = _ring_seconds(tables, plan, holders, size, flows)
         out.set_first[sets] = position
         out.set_last[sets] = end
         out.set_seconds[sets] = seconds
@@ -215,27 +219,24 @@ def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, 
 
 
 @njit(cache=True)
-def _ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, int, int]:
-    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop.
-    Returns seconds and, if the ring is cut, (inf, the two stages that cannot talk)."""
+def _ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
+    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop."""
     n = members.shape[0]
     if n < 2:
-        return 0.0, 0, 0
+        return 0.0
     slowest, longest = 0.0, 0.0
     for i in range(n):
         a, b = members[i], members[(i + 1) % n]
         wait, wire = transfer_seconds(tables, plan, a, b, size / n, flows)
-        if wait == np.inf:
-            return np.inf, a, b
         if plan.machine[a] != plan.machine[b]:
             wire /= min(tables.ring_share[plan.place[a]], tables.ring_share[plan.place[b]])
         slowest = max(slowest, wire)
         longest = max(longest, wait)
-    return 2 * (n - 1) * (slowest + longest), 0, 0
+    return 2 * (n - 1) * (slowest + longest)
 
 
 @njit(cache=True)
-def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, int, int]:
+def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
     """Region by region: a pipelined chain adds up inside each region onto its first member, the first members do a ring
     between the regions, and the chains spread the sum. Chains of all regions run side by side."""
     n = members.shape[0]
@@ -256,16 +257,13 @@ def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float
             regions += 1
             continue
         wait, wire = transfer_seconds(tables, plan, tails[found], members[i], size, flows)
-        if wait == np.inf:
-            return np.inf, tails[found], members[i]
         wires[found] = max(wires[found], wire)
         waits[found] += wait
         tails[found] = members[i]
     inside = 0.0
     for r in range(regions):
         inside = max(inside, wires[r] + waits[r])
-    between, a, b = _ring_seconds(tables, plan, leaders[:regions], size, flows)
-    return 2 * inside + between, a, b
+    return 2 * inside + _ring_seconds(tables, plan, leaders[:regions], size, flows)
 
 
 @njit(cache=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.collectives import Operation, collective_time
-from hulk.cost.compute import ComputeModel, TimeOrigin, update_time
+from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
 from hulk.cost.memory import GRADIENT_BYTES, layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.step import Durations, Encoded, Tables
@@ -89,6 +89,7 @@ def make_book(
         message_overhead=engine.message_overhead,
         flow_per_rank=engine.flow_per_rank,
         overlap_sync=engine.overlap_sync,
+        any_blocked=bool(np.isinf(latency).any()),
     )
     return Book(
         tables=tables,
@@ -120,16 +121,19 @@ def _pass_times(
     origins: list[dict[TimeOrigin, int]] = []
     for k, kind in enumerate(kinds):
         found: dict[TimeOrigin, int] = {}
+        by_shape: dict[str, LayerTime] = {}
         for i, layer in enumerate(layers):
-            time = compute.layer_times(
-                job.model,
-                layer,
-                kind.gpu,
-                precision=job.precision,
-                attention=job.attention,
-                microbatch=microbatch,
-                tensor_parallel=kind.ranks,
-            )
+            if layer.shape not in by_shape:
+                by_shape[layer.shape] = compute.layer_times(
+                    job.model,
+                    layer,
+                    kind.gpu,
+                    precision=job.precision,
+                    attention=job.attention,
+                    microbatch=microbatch,
+                    tensor_parallel=kind.ranks,
+                )
+            time = by_shape[layer.shape]
             again = time.forward if recompute is Recompute.FULL else 0.0
             forward[k, i + 1] = forward[k, i] + time.forward
             backward[k, i + 1] = backward[k, i] + time.backward + again
@@ -139,17 +143,14 @@ def _pass_times(
 
 
 def _links(cluster: Cluster, hosts: Sequence[Machine]) -> tuple[Floats, Floats, Floats]:
-    """Latency, bandwidth of one flow, and the ceiling of all flows together, between machines. Two stages on one
-    machine talk over the GPUs' own links."""
+    """Latency, bandwidth of one flow, and the ceiling of all flows together, between machines. On the diagonal: between
+    a machine and another one of its place."""
     count = len(hosts)
-    latency = np.zeros((count, count))
-    bandwidth = np.empty((count, count))
-    ceiling = np.empty((count, count))
+    latency, bandwidth, ceiling = np.empty((count, count)), np.empty((count, count)), np.empty((count, count))
     for i, a in enumerate(hosts):
-        bandwidth[i, i] = ceiling[i, i] = a.gpu.link_bandwidth
-        for j in range(i + 1, count):
+        for j in range(i, count):
             b = hosts[j]
-            link = cluster.link(a.name, b.name)
+            link = cluster.region_link(a.region, a.region) if i == j else cluster.link(a.name, b.name)
             latency[i, j] = latency[j, i] = link.latency
             bandwidth[i, j] = bandwidth[j, i] = max(link.bandwidth, 1.0)
             cards = min(a.network, b.network)

@@ -1,0 +1,197 @@
+"""Skeletons priced: one `JobSpace` per job holds the tables, keeps what it has priced, and knows what the job may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import Engine
+from hulk.cost.step import Durations, Encoded, Tables
+from hulk.cost.tables import Book, empty_durations, make_book
+from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Recompute, Sync
+from hulk.search.fit import fit, refine
+from hulk.search.skeleton import Settings, Skeleton, to_job_plan
+
+
+@dataclass(frozen=True)
+class Places:
+    """Machines that no link tells apart share a place: tables stay small on large clusters."""
+
+    machines: tuple[Machine, ...]
+    of_machine: tuple[int, ...]
+    representatives: tuple[Machine, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Places:
+        """Group machines that are alike and have no link of their own."""
+        special = {name for key in cluster.machine_links for name in key}
+        known: dict[tuple[object, ...], int] = {}
+        rows, first = [], []
+        for machine in cluster.machines:
+            key: tuple[object, ...] = (
+                (machine.name,)
+                if machine.name in special
+                else (machine.region, machine.gpu.name, machine.gpus, machine.memory, machine.network, machine.price)
+            )
+            if key not in known:
+                known[key] = len(first)
+                first.append(machine)
+            rows.append(known[key])
+        return cls(cluster.machines, tuple(rows), tuple(first))
+
+
+@dataclass
+class Priced:
+    """A skeleton with its seconds a step (below zero: it does not fit, by how much) and, once fitted, its numbers."""
+
+    seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can run."""
+        return self.seconds >= 0
+
+
+class JobSpace:
+    """All that search asks about one job on one cluster."""
+
+    def __init__(
+        self, job: Job, cluster: Cluster, places: Places, *, compute: ComputeModel, engine: Engine, keep: int = 200_000
+    ) -> None:
+        self.job = job
+        self.cluster = cluster
+        self.places = places
+        self.allowed = frozenset(i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region))
+        self._compute = compute
+        self._engine = engine
+        self._books: dict[tuple[int, Recompute], Book] = {}
+        self._kind_base: dict[str, int] = {}
+        self._known: dict[Skeleton, float] = {}
+        self._keep = keep
+        self._row = np.array(places.of_machine)
+        self.evaluations = 0
+
+    @cached_property
+    def degrees(self) -> tuple[int, ...]:
+        """Tensor parallel degrees that divide every layer's heads, ascending."""
+        heads = [layer.head_width for layer in self.job.model.layers if layer.head_width]
+        common = 0
+        for count in heads:
+            common = gcd(common, count)
+        most = max(machine.gpus for machine in self.cluster.machines)
+        return tuple(t for t in range(1, most + 1) if common % t == 0) if common else tuple(range(1, most + 1))
+
+    @cached_property
+    def microbatches(self) -> tuple[int, ...]:
+        """Microbatch sizes that divide the global batch, ascending, up to 64."""
+        batch = self.job.global_batch
+        return tuple(b for b in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if batch % b == 0)
+
+    def book(self, settings: Settings) -> Book:
+        """The tables for these settings; made once."""
+        key = (settings.microbatch, settings.recompute)
+        if key not in self._books:
+            self._books[key] = make_book(
+                self.job,
+                self.cluster,
+                [machine.name for machine in self.places.representatives],
+                ranks=self.degrees,
+                microbatch=settings.microbatch,
+                recompute=settings.recompute,
+                compute=self._compute,
+                engine=self._engine,
+            )
+        return self._books[key]
+
+    def tables(self, settings: Settings) -> Tables:
+        """The numbers alone."""
+        return self.book(settings).tables
+
+    @cached_property
+    def _kind_of(self) -> dict[tuple[int, int], int]:
+        """(machine's place, ranks) → kind of stage."""
+        kinds = self.book(Settings(self.microbatches[0])).kinds
+        return {
+            (row, ranks): kinds[machine.gpu.name, ranks]
+            for row, machine in enumerate(self.places.representatives)
+            for ranks in self.degrees
+        }
+
+    def encode(self, skeleton: Skeleton) -> Encoded:
+        """The arrays that `fit` fills in."""
+        slots = [slot for chain in skeleton.chains for slot in chain]
+        of_machine, kind_of = self.places.of_machine, self._kind_of
+        count, replicas = len(slots), len(skeleton.chains)
+        starts = np.zeros(replicas + 1, np.int64)
+        np.cumsum([len(chain) for chain in skeleton.chains], out=starts[1:])
+        machine = np.array([slot.machine for slot in slots], np.int64)
+        ranks = np.array([slot.ranks for slot in slots], np.int64)
+        return Encoded(
+            starts=starts,
+            machine=machine,
+            place=self._row[machine],
+            kind=np.array([kind_of[of_machine[slot.machine], slot.ranks] for slot in slots], np.int64),
+            ranks=ranks,
+            first=np.zeros(count, np.int64),
+            last=np.zeros(count, np.int64),
+            microbatches=np.ones(replicas, np.int64),
+            warmup=np.ones(count, np.int64),
+            by_region=skeleton.settings.sync is Sync.BY_REGION,
+            shard_optimizer=skeleton.settings.shard_optimizer,
+        )
+
+    def seconds(self, skeleton: Skeleton) -> float:
+        """Seconds of a step; below zero where it does not fit."""
+        known = self._known.get(skeleton)
+        if known is not None:
+            return known
+        self.evaluations += 1
+        seconds, _, _ = self._fit(skeleton)
+        if len(self._known) >= self._keep:
+            self._known.clear()
+        self._known[skeleton] = seconds
+        return seconds
+
+    def _fit(self, skeleton: Skeleton) -> tuple[float, Encoded, Durations]:
+        encoded = self.encode(skeleton)
+        stages = len(encoded.machine)
+        out, scratch = empty_durations(stages), np.zeros((2, stages))
+        settings = skeleton.settings
+        total = self.job.global_batch // settings.microbatch
+        seconds = fit(self.tables(settings), encoded, out, scratch, total, settings.extra, settings.gpipe)
+        return float(seconds), encoded, out
+
+    def plan(self, skeleton: Skeleton, *, rounds: int = 8) -> tuple[JobPlan, float]:
+        """The plan a skeleton stands for, its cuts and shares refined, and the seconds of a step."""
+        seconds, encoded, out = self._fit(skeleton)
+        settings = skeleton.settings
+        scratch = np.zeros((2, len(encoded.machine)))
+        tables = self.tables(settings)
+        if rounds and seconds >= 0:
+            seconds = refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds)
+        names = tuple(machine.name for machine in self.cluster.machines)
+        plan = to_job_plan(
+            skeleton, names, encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
+        )
+        return plan, float(seconds)
+
+    def best_settings(
+        self, chains: Sequence[tuple[object, ...]], options: Iterable[Settings]
+    ) -> tuple[Skeleton | None, float]:
+        """The best of several settings for the same chains: (skeleton, seconds), or (None, worst shortage)."""
+        best: Skeleton | None = None
+        least, closest = float("inf"), -float("inf")
+        for settings in options:
+            skeleton = Skeleton(tuple(chains), settings)  # type: ignore[arg-type]
+            seconds = self.seconds(skeleton)
+            if 0 <= seconds < least:
+                best, least = skeleton, seconds
+            closest = max(closest, seconds)
+        return best, least if best is not None else closest

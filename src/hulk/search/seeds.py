@@ -1,0 +1,149 @@
+"""Where search starts: chains for a job on given machines, tried in many shapes, and machines for every job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hulk.domain.plan import Recompute, Sync
+from hulk.search.evaluate import JobSpace
+from hulk.search.skeleton import Chain, Settings, Skeleton, Slot
+
+_EXTRAS = (0, 1, 2, 4, 8, 16, 32)
+
+
+def tour(space: JobSpace, machines: Sequence[int], start: int | None = None) -> list[int]:
+    """The machines in an order of short hops: always on to the nearest place, machines of a place together."""
+    by_place: dict[int, list[int]] = {}
+    for machine in machines:
+        by_place.setdefault(space.places.of_machine[machine], []).append(machine)
+    rows = list(by_place)
+    latency = space.tables(Settings(space.microbatches[0])).latency
+    if start is None:
+        start = max(rows, key=lambda row: sum(_gpu_weight(space, m) for m in by_place[row]))
+    order = [start]
+    left = np.array([row for row in rows if row != start], np.int64)
+    while left.size:
+        nearest = int(np.argmin(latency[order[-1], left]))
+        order.append(int(left[nearest]))
+        left = np.delete(left, nearest)
+    return [machine for row in order for machine in by_place[row]]
+
+
+def _gpu_weight(space: JobSpace, machine: int) -> float:
+    host = space.cluster.machines[machine]
+    return host.gpus * host.gpu.rate(space.job.precision)
+
+
+def slots_of(space: JobSpace, machine: int, degree: int) -> list[Slot]:
+    """A machine cut into slots of the largest allowed degree up to `degree`; GPUs that do not fill a slot stay idle."""
+    gpus = space.cluster.machines[machine].gpus
+    ranks = max(t for t in space.degrees if t <= min(degree, gpus))
+    return [Slot(machine, ranks)] * (gpus // ranks)
+
+
+def chain_shapes(slots: Sequence[Slot], most_stages: int) -> Iterator[tuple[Chain, ...]]:
+    """Ways to make pipelines of slots that stand in tour order: blocks (a pipeline stays near, replicas may be far) and
+    stripes (a pipeline goes round, replicas of a stage are near), for many numbers of pipelines."""
+    count = len(slots)
+    for pipelines in _pipeline_counts(count):
+        if -(-count // pipelines) > most_stages:
+            continue
+        bounds = [round(i * count / pipelines) for i in range(pipelines + 1)]
+        yield tuple(tuple(slots[a:b]) for a, b in zip(bounds, bounds[1:], strict=False) if b > a)
+        if 1 < pipelines < count:
+            yield tuple(tuple(slots[i::pipelines]) for i in range(pipelines))
+
+
+def _pipeline_counts(slots: int) -> list[int]:
+    counts = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
+    counts |= {slots, slots // 2, slots // 3, slots // 4, slots // 6, slots // 8, slots // 16, slots // 12}
+    return sorted(c for c in counts if 1 <= c <= slots)
+
+
+def base_settings(space: JobSpace, pipelines: int, stages: int) -> list[Settings]:
+    """A few settings to judge a shape by: a microbatch that leaves each pipeline four times as many microbatches as it
+    has stages, and the smallest; with and without recomputation."""
+    batch = space.job.global_batch
+    good = [b for b in space.microbatches if batch // b >= 4 * stages * pipelines and b <= 16]
+    sizes = {good[-1] if good else space.microbatches[0], space.microbatches[0]}
+    sync = Sync.BY_REGION if pipelines > 2 else Sync.RING
+    return [
+        Settings(size, extra=2 if stages > 1 else 0, recompute=recompute, sync=sync)
+        for size in sorted(sizes, reverse=True)
+        for recompute in (Recompute.NONE, Recompute.FULL)
+    ]
+
+
+def tune(space: JobSpace, skeleton: Skeleton, seconds: float) -> tuple[Skeleton, float]:
+    """One switch after the other to its best value, until none helps."""
+    while True:
+        before = seconds
+        for settings in list(_neighbours(space, skeleton.settings)):
+            trial = Skeleton(skeleton.chains, settings)
+            cost = space.seconds(trial)
+            if 0 <= cost < seconds or seconds < cost < 0:
+                skeleton, seconds = trial, cost
+        if seconds == before:
+            return skeleton, seconds
+
+
+def _neighbours(space: JobSpace, settings: Settings) -> Iterator[Settings]:
+    sizes = space.microbatches
+    at = sizes.index(settings.microbatch)
+    for index in (at - 2, at - 1, at + 1, at + 2):
+        if 0 <= index < len(sizes):
+            yield replace(settings, microbatch=sizes[index])
+            for other in Recompute:
+                if other is not settings.recompute:
+                    yield replace(settings, microbatch=sizes[index], recompute=other)
+    for recompute in Recompute:
+        yield replace(settings, recompute=recompute)
+    for extra in _EXTRAS:
+        yield replace(settings, extra=extra, gpipe=False)
+    yield replace(settings, gpipe=not settings.gpipe)
+    for sync in Sync:
+        yield replace(settings, sync=sync)
+    yield replace(settings, shard_optimizer=not settings.shard_optimizer)
+
+
+def arrange(
+    space: JobSpace, machines: Sequence[int], *, keep: int = 2, tuned: bool = True
+) -> tuple[Skeleton, float] | None:
+    """The best shape found for a job on exactly these machines, or None where none fits.
+
+    Where all machines in one shape do not fit, the answer is still the one closest to fitting, with seconds below zero.
+    """
+    usable = [machine for machine in machines if machine in space.allowed]
+    if not usable:
+        return None
+    order = tour(space, usable)
+    layers = len(space.job.model.layers)
+    found: list[tuple[float, Skeleton]] = []
+    seen: set[tuple[Chain, ...]] = set()
+    for degree in space.degrees:
+        slots = [slot for machine in order for slot in slots_of(space, machine, degree)]
+        for chains in chain_shapes(slots, layers):
+            if chains in seen:
+                continue
+            seen.add(chains)
+            stages = max(len(chain) for chain in chains)
+            for settings in base_settings(space, len(chains), stages):
+                skeleton = Skeleton(chains, settings)
+                found.append((space.seconds(skeleton), skeleton))
+                if found[-1][0] >= 0 and settings.recompute is Recompute.NONE:
+                    break
+    if not found:
+        return None
+    found.sort(key=lambda entry: _rank(entry[0]))
+    best = [(skeleton, seconds) for seconds, skeleton in found[:keep]]
+    if tuned:
+        best = [tune(space, skeleton, seconds) for skeleton, seconds in best]
+    return min(best, key=lambda entry: _rank(entry[1]))
+
+
+def _rank(seconds: float) -> float:
+    """Fitting plans by time, then the others by how far they are from fitting."""
+    return seconds if seconds >= 0 else 1e30 - seconds
