@@ -4,10 +4,10 @@
     python benchmarks/fit_roofline.py --write     and write them into src/hulk/cost/roofline.py
     python benchmarks/fit_roofline.py --collectives   print the table of src/hulk/cost/collectives.py
 
-Deterministic: least squares of the logarithm of predicted over measured seconds (forward, backward and both together), with
-a loss that grows only linearly for outliers, from a fixed start. Every model on every GPU type in every precision counts
-the same, however many of its blocks were measured. A weak pull towards the start decides what the data leaves open, so the
-start is what one expects before any measurement (see `PRIOR`).
+Deterministic: least squares of the logarithm of predicted over measured seconds (forward, backward and both together),
+with a loss that grows only linearly for outliers, from a fixed start. Every model on every GPU type in every precision
+counts the same, however many of its blocks were measured. A weak pull towards the start decides what the data leaves
+open, so the start is what one expects before any measurement (see `PRIOR`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
-from common import format_table, parser
-from layer_points import Point, h200_points, sailor_points
 from scipy.optimize import least_squares, nnls
 
+from common import format_table, parser
 from hulk.cost import roofline
 from hulk.cost.collectives import MEASURED_RINGS, Rings
-from hulk.cost.roofline import Constants, Unit, Work
+from hulk.cost.roofline import Constants, Work
+from hulk.domain.model import LayerKind
+from layer_points import Point, h200_points, sailor_points
 
 ROOT = Path(__file__).resolve().parents[1]
 PULL = 0.1  # a constant off its prior by a factor e counts as much as one block off by 10 %
@@ -38,9 +39,9 @@ PRIOR = Constants(
     fp32_wide=1.25,
     tf32=1.25,
     half=1.25,
-    tf32_backward=1.0,
+    tf32_turned=1.0,
     attention=1.0,
-    # FlashAttention-2 (arXiv 2307.08691, section 4.1): 73 % of the peak forward, and 2.5 times the FLOPs at 63 % backward.
+    # FlashAttention-2 (arXiv 2307.08691, section 4): 73 % of the peak forward; 2.5 times the FLOPs at 63 % backward.
     fused_forward=1.4,
     fused_backward=4.0,
     operands=0.5,
@@ -52,13 +53,18 @@ PRIOR = Constants(
     scores16_backward=17.0,
     moved_forward=1.25,
     moved_backward=2.5,
+    logits_forward=1.25,
+    logits_backward=1.25,
     launch_forward=20e-6,
     launch_backward=30e-6,
     parallel=100e-6,
 )
 NAMES = tuple(field.name for field in fields(Constants))
 # No unit beats its peak; fused attention may skip the half of its products that a causal mask hides.
-FLOORS = {"attention": 1.0, "fp32": 1.0, "fp32_wide": 1.0, "tf32": 1.0, "half": 1.0, "tf32_backward": 1.0, "fused_forward": 0.5}
+FLOORS = dict.fromkeys(("fp32", "fp32_wide", "tf32", "half", "tf32_turned", "attention"), 1.0) | {
+    "fused_forward": 0.5,
+    "fused_backward": 1.0,
+}
 
 
 class Batch:
@@ -69,6 +75,7 @@ class Batch:
         first = points[0]
         self.unit = roofline.unit_of(first.gpu, first.precision)
         self.precision, self.attention = first.precision, first.attention
+        self.kind = first.layer.kind
         self.reductions = first.layer.reductions if first.tensor_parallel > 1 else 0
         shares = [{"microbatch": p.microbatch, "tensor_parallel": p.tensor_parallel} for p in points]
         works = [
@@ -88,6 +95,7 @@ class Batch:
         passes = roofline.pass_times(
             self.work,
             constants,
+            kind=self.kind,
             unit=self.unit,
             precision=self.precision,
             attention=self.attention,
@@ -96,8 +104,10 @@ class Batch:
         return np.array(passes) + self.exchange
 
 
-def fit(points: Sequence[Point], *, rings: Rings = MEASURED_RINGS) -> Constants:
-    """The constants that fit these points best."""
+def fit(
+    points: Sequence[Point], *, rings: Rings = MEASURED_RINGS, names: Sequence[str] = NAMES, start: Constants = PRIOR
+) -> Constants:
+    """The constants called `names` that fit these points best, the others as they are at the start."""
     groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for point in points:
         groups[_formula(point)].append(point)
@@ -105,9 +115,13 @@ def fit(points: Sequence[Point], *, rings: Rings = MEASURED_RINGS) -> Constants:
     sizes = Counter(map(_family, points))
     weights = [np.array([sizes[_family(point)] ** -0.5 for point in group]) for group in groups.values()]
     scale = 1.0 / np.mean(np.concatenate(weights))
+    prior = np.log([getattr(start, name) for name in names])
+
+    def at(logs: np.ndarray) -> Constants:
+        return replace(start, **dict(zip(names, np.exp(logs), strict=True)))
 
     def residuals(logs: np.ndarray) -> np.ndarray:
-        constants = Constants(*np.exp(logs))
+        constants = at(logs)
         parts = [PULL * (logs - prior)]
         for batch, weight in zip(batches, weights, strict=True):
             predicted = batch.predict(constants)
@@ -116,17 +130,21 @@ def fit(points: Sequence[Point], *, rings: Rings = MEASURED_RINGS) -> Constants:
             parts += [both * weight * scale, *(0.5 * each * weight * scale)]
         return np.concatenate(parts)
 
-    prior = np.log(astuple(PRIOR))
-    floors = np.array([np.log(FLOORS[name]) if name in FLOORS else -np.inf for name in NAMES])
-    start = np.maximum(prior, floors + 1e-6)
-    found = least_squares(residuals, start, bounds=(floors, np.inf), loss="soft_l1", f_scale=0.1)
-    return Constants(*np.exp(found.x))
+    floors = np.array([np.log(FLOORS[name]) if name in FLOORS else -np.inf for name in names])
+    found = least_squares(residuals, np.maximum(prior, floors), bounds=(floors, np.inf), loss="soft_l1", f_scale=0.1)
+    return at(found.x)
+
+
+def fit_shipped() -> Constants:
+    """The constants that Hulk ships: from all blocks, and then those of the head from all heads."""
+    blocks = fit([*sailor_points(), *h200_points()])
+    heads = [*sailor_points(LayerKind.HEAD), *h200_points(LayerKind.HEAD)]
+    return fit(heads, names=("logits_forward", "logits_backward"), start=blocks)
 
 
 def carried_to_half(constants: Constants) -> Constants:
     """For a fit that saw no 16-bit data: its tensor cores taken to do as well as the TF32 ones, forward."""
-    values = dict(zip(NAMES, astuple(constants), strict=True))
-    return Constants(**(values | {"half": values["tf32"]}))
+    return replace(constants, half=constants.tf32)
 
 
 def errors(points: Sequence[Point], constants: Constants, *, rings: Rings = MEASURED_RINGS) -> np.ndarray:
@@ -150,7 +168,7 @@ def errors(points: Sequence[Point], constants: Constants, *, rings: Rings = MEAS
 
 
 def fit_rings() -> list[tuple[str, int, float, float]]:
-    """(GPU, GPUs, latency, bandwidth) of the measured all-reduces: least squares of the relative error, the worst damped."""
+    """(GPU, GPUs, latency, bandwidth) of the measured all-reduces: least relative error, outliers damped."""
     rows = json.loads((ROOT / "src/hulk/data/profiles/collectives.json").read_text())["collectives"]
     results = []
     for row in rows:
@@ -167,8 +185,9 @@ def fit_rings() -> list[tuple[str, int, float, float]]:
 def write(constants: Constants) -> None:
     """Replace the constants in roofline.py."""
     path = ROOT / "src/hulk/cost/roofline.py"
-    body = "".join(f"    {name}={value:.4g},\n" for name, value in zip(NAMES, astuple(constants), strict=True))
-    text, count = re.subn(r"FITTED = Constants\(\n.*?^\)", f"FITTED = Constants(\n{body})", path.read_text(), flags=re.M | re.S)
+    body = "".join(f"    {name}={value:.4g},\n" for name, value in asdict(constants).items())
+    block = re.compile(r"^FITTED = Constants\(\n.*?^\)", flags=re.MULTILINE | re.DOTALL)
+    text, count = block.subn(f"FITTED = Constants(\n{body})", path.read_text())
     if count != 1:
         raise SystemExit(f"no constants to replace in {path}")
     path.write_text(text)
@@ -181,12 +200,12 @@ def main() -> int:
     arguments.add_argument("--collectives", action="store_true")
     options = arguments.parse_args()
     if options.collectives:
-        rows = [[name, count, f"{latency * 1e6:.0f}", f"{speed / 1e9:.3g}"] for name, count, latency, speed in fit_rings()]
+        rows = [[name, count, f"{wait * 1e6:.0f}", f"{speed / 1e9:.3g}"] for name, count, wait, speed in fit_rings()]
         print(format_table(["GPU", "GPUs", "latency µs", "GB/s"], rows))
         return 0
     points = [*sailor_points(), *h200_points()]
-    constants = fit(points)
-    values = dict(zip(NAMES, astuple(constants), strict=True))
+    constants = fit_shipped()
+    values = asdict(constants)
     if options.json:
         print(json.dumps(values))
     else:
@@ -199,12 +218,13 @@ def main() -> int:
 
 
 def _formula(point: Point) -> tuple[object, ...]:
-    unit: Unit = roofline.unit_of(point.gpu, point.precision)
-    return unit, point.precision.bytes, point.attention, point.tensor_parallel > 1, point.layer.reductions
+    unit = roofline.unit_of(point.gpu, point.precision)
+    parallel = point.tensor_parallel > 1
+    return point.layer.kind, unit, point.precision.bytes, point.attention, parallel, point.layer.reductions
 
 
 def _family(point: Point) -> tuple[object, ...]:
-    return point.gpu.name, point.model, point.precision
+    return point.layer.kind, point.gpu.name, point.model, point.precision
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ H200_LAYERS = Path(__file__).parent / "data/h200_layers.jsonl"
 
 @dataclass(frozen=True)
 class Point:
-    """One measured block: what ran, and the seconds it took."""
+    """One measured layer: what ran, and the seconds it took."""
 
     model: str
     layer: Layer
@@ -48,12 +48,12 @@ class Point:
 
 
 @cache
-def sailor_points() -> tuple[Point, ...]:
-    """Every block of the Sailor artifact's profiles, in a fixed order."""
+def sailor_points(kind: LayerKind = LayerKind.BLOCK) -> tuple[Point, ...]:
+    """Every block (or head) of the Sailor artifact's profiles, in a fixed order."""
     points = []
     for key, curve in sorted(bundled_profiles().curves.items()):
-        if key.kind is LayerKind.BLOCK and curve.backward is not None and key.gpu in SAILOR_TYPES:
-            layer = typical_block(_as_sailor_ran(key.model, key.sequence))
+        if key.kind is kind and curve.backward is not None and key.gpu in SAILOR_TYPES:
+            layer = _layer(_as_sailor_ran(key.model, key.sequence), kind)
             points += [
                 Point(
                     model=key.model,
@@ -73,10 +73,13 @@ def sailor_points() -> tuple[Point, ...]:
 
 
 @cache
-def h200_points() -> tuple[Point, ...]:
-    """The blocks measured on an H200, but for those that are not what they are labelled (see `comparable`)."""
+def h200_points(kind: LayerKind = LayerKind.BLOCK) -> tuple[Point, ...]:
+    """The blocks (or heads) measured on an H200, but for those that are not what they are labelled: see `comparable`;
+    and heads whose vocabulary is no multiple of 8, which keeps 16-bit products off the tensor cores."""
     rows = [json.loads(line) for line in H200_LAYERS.read_text(encoding="utf-8").splitlines()]
-    return tuple(point_of(row) for row in comparable(rows))
+    if kind is LayerKind.BLOCK:
+        return tuple(point_of(row) for row in comparable(rows))
+    return tuple(point_of(row) for row in rows if row["kind"] == "head" and row["model"] in ("opt-30b", "llama-3-8b"))
 
 
 def comparable(rows: list[Row]) -> Iterator[Row]:
@@ -115,12 +118,12 @@ def read_points(path: Path) -> list[Point]:
 
 
 def point_of(row: Row) -> Point:
-    """A block from gpu, model, precision, microbatch, sequence, forward_s and backward_s, and where given attention
-    (fused, or sdpa, or eager; fused without it) and tensor_parallel (1)."""
+    """A layer from gpu, model, precision, microbatch, sequence, forward_s and backward_s, and where given attention
+    (fused, or sdpa, or eager; fused without it), tensor_parallel (1) and kind (block)."""
     model = build_named_model(row["model"], int(row["sequence"]))
     return Point(
         model=model.name,
-        layer=typical_block(model),
+        layer=_layer(model, LayerKind(row.get("kind", "block"))),
         gpu=_gpu(row["gpu"]),
         precision=Precision(row["precision"]),
         attention=_ATTENTION[row.get("attention", "fused")],
@@ -140,6 +143,10 @@ def typical_block(model: Model) -> Layer:
 
 
 _ATTENTION = {"fused": Attention.FUSED, "sdpa": Attention.FUSED, "flash": Attention.FUSED, "eager": Attention.EAGER}
+
+
+def _layer(model: Model, kind: LayerKind) -> Layer:
+    return typical_block(model) if kind is LayerKind.BLOCK else model.layers[-1]
 
 
 def _case(row: Row) -> tuple[Any, ...]:

@@ -1,12 +1,12 @@
 """How long a collective operation takes among the GPUs of one machine.
 
-A ring moves f(t) · n bytes through each GPU's link for n bytes of data among t GPUs, with f = 2 (t-1)/t for an all-reduce
-and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tensor), so
+A ring moves f(t) · n bytes through each GPU's link for n bytes of data among t GPUs, with f = 2 (t-1)/t for an
+all-reduce and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tensor), so
 
     seconds = latency + f(t) · n / bandwidth                    (NVIDIA nccl-tests, PERFORMANCE.md, "bus bandwidth")
 
-Latency and bandwidth are fitted on measured all-reduces where there are some (hulk/data/profiles/collectives.json, SOSP '25
-Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), else they follow from the card's link.
+Latency and bandwidth are fitted on measured all-reduces where there are some (hulk/data/profiles/collectives.json, SOSP
+'25 Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), else they follow from the card's link.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """What a ring of GPUs reaches: `latency` in seconds per operation, `bandwidth` in bytes/s through one GPU's link."""
+    """What a ring of GPUs reaches: `latency` in seconds an operation, `bandwidth` in bytes/s through one GPU's link."""
 
     latency: float
     bandwidth: float
@@ -38,8 +38,8 @@ class Ring:
 Rings = Mapping[str, Mapping[int, Ring]]
 """By GPU type name and number of GPUs."""
 
-# Pairs of RTX 3090 had an NVLink bridge; larger groups of them went through PCIe and two sockets. Pairs on a GH200 board
-# have a third of the links that four have. The V100's fits are loose (its small messages were noisy).
+# Pairs of RTX 3090 had an NVLink bridge; larger groups of them went through PCIe and two sockets. Pairs on a GH200
+# board have a third of the links that four have. The V100's fits are loose (its small messages were noisy).
 MEASURED_RINGS: Rings = MappingProxyType(
     {
         "a100-40": {2: Ring(82e-6, 187e9), 4: Ring(91e-6, 208e9)},

@@ -52,6 +52,7 @@ class Curve:
     source: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse curves that no measurement gives."""
         sizes = {len(self.microbatch), len(self.forward), len(self.backward or self.forward)}
         ascending = all(a < b for a, b in pairwise(self.microbatch))
         if len(sizes) != 1 or not self.microbatch or not ascending or self.microbatch[0] < 1:

@@ -11,7 +11,7 @@ The work of a pass is taken apart into terms that each have a physical ceiling, 
 
 A pass takes the sum of the first five, each times a constant (one over the share of its ceiling that is reached, or how
 often the bytes are moved), but not less than the host needs to launch it; the two are joined by a smooth maximum. The
-all-reduces of tensor parallel come on top. The backward pass does every product twice (gradients of inputs, of weights).
+all-reduces of tensor parallel come on top. The backward pass does every product twice (for inputs and for weights).
 
 The constants are the same for all GPU types. They are fitted by `benchmarks/fit_roofline.py`; docs/roofline.md has the
 errors on GPU types that the fit has not seen.
@@ -40,11 +40,13 @@ class Unit(StrEnum):
     """The kinds of matrix unit that reach different shares of their peak.
 
     FP32_WIDE: from compute capability 8.6 on an SM has twice the fp32 lanes, which the registers cannot keep fed.
+    TF32_TURNING: from Hopper on the tensor cores take TF32 operands in one layout only.
     """
 
     FP32 = "fp32"
     FP32_WIDE = "fp32_wide"
     TF32 = "tf32"
+    TF32_TURNING = "tf32_turning"
     HALF = "half"
 
 
@@ -53,14 +55,15 @@ class Constants:
     """How many times the ceiling's seconds a term takes; `launch_*` and `parallel` are seconds.
 
     fp32 ... half        products with weights, by unit
-    tf32_backward        the same for TF32's backward pass over its forward pass, for one product: the tensor cores take
-                         TF32 operands in one layout only, and backward has the others
+    tf32_turned          backward over forward, for one product, on TF32 units from Hopper on: they take operands in one
+                         layout only, and backward has the others
     attention            attention's products in eager attention (they mostly wait for the score matrix)
     fused_*              attention in one kernel, which skips what a causal mask hides and computes the scores again in
                          backward
     operands             of a product
     scores_*, scores16_* a score matrix in 4 or 2 bytes an element; the softmax of 2-byte scores works in fp32
     moved_*              the forward pass's memory-bound operations
+    logits_*             the same in the head: few large kernels over the logits
     launch_*             the host's time for one of the forward pass's kernels
     parallel             the host's time for one all-reduce
     """
@@ -69,7 +72,7 @@ class Constants:
     fp32_wide: float
     tf32: float
     half: float
-    tf32_backward: float
+    tf32_turned: float
     attention: float
     fused_forward: float
     fused_backward: float
@@ -80,6 +83,8 @@ class Constants:
     scores16_backward: float
     moved_forward: float
     moved_backward: float
+    logits_forward: float
+    logits_backward: float
     launch_forward: float
     launch_backward: float
     parallel: float
@@ -87,24 +92,26 @@ class Constants:
 
 # Written by benchmarks/fit_roofline.py --write.
 FITTED = Constants(
-    fp32=1.008,
-    fp32_wide=1.384,
-    tf32=1.25,
-    half=1.182,
-    tf32_backward=1.35,
+    fp32=1.006,
+    fp32_wide=1.396,
+    tf32=1.223,
+    half=1.238,
+    tf32_turned=1.621,
     attention=1,
-    fused_forward=1.249,
-    fused_backward=5.481,
-    operands=0.7064,
-    scores_forward=6.359,
-    scores_backward=23.18,
-    scores16_forward=28.49,
-    scores16_backward=25.89,
-    moved_forward=3.648,
-    moved_backward=3.555,
-    launch_forward=3.007e-05,
-    launch_backward=4.549e-05,
-    parallel=0.0003738,
+    fused_forward=1.181,
+    fused_backward=5.35,
+    operands=0.4446,
+    scores_forward=6.431,
+    scores_backward=25.4,
+    scores16_forward=27.87,
+    scores16_backward=26.85,
+    moved_forward=3.824,
+    moved_backward=2.978,
+    logits_forward=2.26,
+    logits_backward=0.8143,
+    launch_forward=3.014e-05,
+    launch_backward=4.538e-05,
+    parallel=0.0003728,
 )
 
 
@@ -129,7 +136,7 @@ def unit_of(gpu: GpuType, precision: Precision) -> Unit:
     """The unit that does a precision's matrix work on this GPU."""
     match gpu.unit_for(precision):
         case Precision.TF32:
-            return Unit.TF32
+            return Unit.TF32_TURNING if _generation(gpu) >= (9, 0) else Unit.TF32
         case Precision.FP16 | Precision.BF16:
             return Unit.HALF
         case Precision.FP32:
@@ -167,18 +174,26 @@ def work(layer: Layer, gpu: GpuType, *, precision: Precision, microbatch: int, t
 
 
 def pass_times(
-    done: Work, constants: Constants, *, unit: Unit, precision: Precision, attention: Attention, reductions: int
+    done: Work,
+    constants: Constants,
+    *,
+    kind: LayerKind,
+    unit: Unit,
+    precision: Precision,
+    attention: Attention,
+    reductions: int,
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward pass, `reductions` all-reduces launched but not waited for.
 
     Plain arithmetic: `done` may hold arrays of many layers.
     """
     c = constants
-    slowdown: float = getattr(c, unit.value)
-    again = 2.0 * (c.tf32_backward if unit is Unit.TF32 else 1.0)
-    forward = slowdown * done.products + c.operands * done.operands + c.moved_forward * done.moved
-    backward = again * slowdown * done.products + 2.0 * c.operands * done.operands + c.moved_backward * done.moved
-    backward += done.table
+    slowdown, turned = _slowdown(c, unit)
+    head = kind is LayerKind.HEAD
+    forward = slowdown * done.products + c.operands * done.operands
+    forward += (c.logits_forward if head else c.moved_forward) * done.moved
+    backward = 2.0 * (slowdown * turned * done.products + c.operands * done.operands) + done.table
+    backward += (c.logits_backward if head else c.moved_backward) * done.moved
     if attention is Attention.EAGER:
         small = precision.bytes == 2
         forward += c.attention * done.attention + done.dropped
@@ -226,6 +241,7 @@ def layer_time(
     forward, backward = pass_times(
         work(layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel),
         constants,
+        kind=layer.kind,
         unit=unit_of(gpu, precision),
         precision=precision,
         attention=attention,
@@ -235,6 +251,21 @@ def layer_time(
         layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel, rings=rings
     )
     return forward + there, backward + back
+
+
+def _slowdown(constants: Constants, unit: Unit) -> tuple[float, float]:
+    """Of a product forward; and of one product backward over that."""
+    match unit:
+        case Unit.FP32:
+            return constants.fp32, 1.0
+        case Unit.FP32_WIDE:
+            return constants.fp32_wide, 1.0
+        case Unit.TF32:
+            return constants.tf32, 1.0
+        case Unit.TF32_TURNING:
+            return constants.tf32, constants.tf32_turned
+        case Unit.HALF:
+            return constants.half, 1.0
 
 
 def _at_least(device: float, host: float) -> float:

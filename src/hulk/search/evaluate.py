@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -47,18 +46,6 @@ class Places:
         return cls(cluster.machines, tuple(rows), tuple(first))
 
 
-@dataclass
-class Priced:
-    """A skeleton with its seconds a step (below zero: it does not fit, by how much) and, once fitted, its numbers."""
-
-    seconds: float
-
-    @property
-    def fits(self) -> bool:
-        """Whether it can run."""
-        return self.seconds >= 0
-
-
 class JobSpace:
     """All that search asks about one job on one cluster."""
 
@@ -69,10 +56,9 @@ class JobSpace:
         self.cluster = cluster
         self.places = places
         self.allowed = frozenset(i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region))
-        self._compute = compute
-        self._engine = engine
+        self.compute = compute
+        self.engine = engine
         self._books: dict[tuple[int, Recompute], Book] = {}
-        self._kind_base: dict[str, int] = {}
         self._known: dict[Skeleton, float] = {}
         self._keep = keep
         self._row = np.array(places.of_machine)
@@ -105,8 +91,8 @@ class JobSpace:
                 ranks=self.degrees,
                 microbatch=settings.microbatch,
                 recompute=settings.recompute,
-                compute=self._compute,
-                engine=self._engine,
+                compute=self.compute,
+                engine=self.engine,
             )
         return self._books[key]
 
@@ -174,6 +160,8 @@ class JobSpace:
         settings = skeleton.settings
         scratch = np.zeros((2, len(encoded.machine)))
         tables = self.tables(settings)
+        passes = int(encoded.microbatches.sum()) * len(encoded.machine)
+        rounds = min(rounds, 4_000_000 // (passes * 2 * len(encoded.machine) + 1))
         if rounds and seconds >= 0:
             seconds = refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds)
         names = tuple(machine.name for machine in self.cluster.machines)
@@ -181,17 +169,3 @@ class JobSpace:
             skeleton, names, encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
         )
         return plan, float(seconds)
-
-    def best_settings(
-        self, chains: Sequence[tuple[object, ...]], options: Iterable[Settings]
-    ) -> tuple[Skeleton | None, float]:
-        """The best of several settings for the same chains: (skeleton, seconds), or (None, worst shortage)."""
-        best: Skeleton | None = None
-        least, closest = float("inf"), -float("inf")
-        for settings in options:
-            skeleton = Skeleton(tuple(chains), settings)  # type: ignore[arg-type]
-            seconds = self.seconds(skeleton)
-            if 0 <= seconds < least:
-                best, least = skeleton, seconds
-            closest = max(closest, seconds)
-        return best, least if best is not None else closest

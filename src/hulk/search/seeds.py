@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,21 +45,23 @@ def slots_of(space: JobSpace, machine: int, degree: int) -> list[Slot]:
     return [Slot(machine, ranks)] * (gpus // ranks)
 
 
-def chain_shapes(slots: Sequence[Slot], most_stages: int) -> Iterator[tuple[Chain, ...]]:
+def chain_shapes(slots: Sequence[Slot], most_stages: int, counts: Sequence[int]) -> Iterator[tuple[Chain, ...]]:
     """Ways to make pipelines of slots that stand in tour order: blocks (a pipeline stays near, replicas may be far) and
     stripes (a pipeline goes round, replicas of a stage are near), for many numbers of pipelines."""
     count = len(slots)
-    for pipelines in _pipeline_counts(count):
+    for pipelines in counts:
         if -(-count // pipelines) > most_stages:
             continue
         bounds = [round(i * count / pipelines) for i in range(pipelines + 1)]
-        yield tuple(tuple(slots[a:b]) for a, b in zip(bounds, bounds[1:], strict=False) if b > a)
+        yield tuple(tuple(slots[a:b]) for a, b in pairwise(bounds) if b > a)
         if 1 < pipelines < count:
             yield tuple(tuple(slots[i::pipelines]) for i in range(pipelines))
 
 
-def _pipeline_counts(slots: int) -> list[int]:
-    counts = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
+def _pipeline_counts(slots: int, machines: int, *, quick: bool) -> list[int]:
+    if quick:
+        return sorted({c for c in (1, 2, machines, slots // 8, slots // 4, slots // 2, slots) if 1 <= c <= slots})
+    counts = {1, machines, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
     counts |= {slots, slots // 2, slots // 3, slots // 4, slots // 6, slots // 8, slots // 16, slots // 12}
     return sorted(c for c in counts if 1 <= c <= slots)
 
@@ -110,11 +113,12 @@ def _neighbours(space: JobSpace, settings: Settings) -> Iterator[Settings]:
 
 
 def arrange(
-    space: JobSpace, machines: Sequence[int], *, keep: int = 2, tuned: bool = True
+    space: JobSpace, machines: Sequence[int], *, keep: int = 2, quick: bool = False
 ) -> tuple[Skeleton, float] | None:
-    """The best shape found for a job on exactly these machines, or None where none fits.
+    """The best shape found for a job on these machines, all of them used, or None where the job may use none of them.
 
-    Where all machines in one shape do not fit, the answer is still the one closest to fitting, with seconds below zero.
+    Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries few shapes and
+    leaves the switches as they are.
     """
     usable = [machine for machine in machines if machine in space.allowed]
     if not usable:
@@ -123,9 +127,13 @@ def arrange(
     layers = len(space.job.model.layers)
     found: list[tuple[float, Skeleton]] = []
     seen: set[tuple[Chain, ...]] = set()
-    for degree in space.degrees:
+    degrees = space.degrees
+    if quick:
+        degrees = tuple(sorted({1, max(t for t in degrees if t <= 8)}))
+    for degree in degrees:
         slots = [slot for machine in order for slot in slots_of(space, machine, degree)]
-        for chains in chain_shapes(slots, layers):
+        counts = _pipeline_counts(len(slots), len(usable), quick=quick)
+        for chains in chain_shapes(slots, layers, counts):
             if chains in seen:
                 continue
             seen.add(chains)
@@ -137,13 +145,13 @@ def arrange(
                     break
     if not found:
         return None
-    found.sort(key=lambda entry: _rank(entry[0]))
-    best = [(skeleton, seconds) for seconds, skeleton in found[:keep]]
-    if tuned:
+    found.sort(key=lambda entry: rank(entry[0]))
+    best = [(skeleton, seconds) for seconds, skeleton in found[: 1 if quick else keep]]
+    if not quick:
         best = [tune(space, skeleton, seconds) for skeleton, seconds in best]
-    return min(best, key=lambda entry: _rank(entry[1]))
+    return min(best, key=lambda entry: rank(entry[1]))
 
 
-def _rank(seconds: float) -> float:
+def rank(seconds: float) -> float:
     """Fitting plans by time, then the others by how far they are from fitting."""
     return seconds if seconds >= 0 else 1e30 - seconds

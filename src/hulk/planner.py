@@ -1,0 +1,151 @@
+"""The planner: who trains what, cut how. The main path, top to bottom.
+
+1. Every job gets a `JobSpace`: what it may use, and prices for any shape of it.
+2. `assign` gives every job a compact group of machines, several times, with machines dearer or cheaper.
+3. `Annealer` improves the best of them: machines change hands, pipelines change shape.
+4. Each job's cuts and shares are refined by the true price, and the plan is checked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK, Engine
+from hulk.domain.check import check_plan
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Plan
+from hulk.search.anneal import Annealer, State
+from hulk.search.assign import assign, best_group, machine_rates, state_bytes
+from hulk.search.evaluate import JobSpace, Places
+from hulk.search.objective import Objective
+from hulk.search.seeds import arrange
+from hulk.units import format_size
+
+DEFAULT_EVALUATIONS = 40_000
+_SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
+Progress = Callable[[float, float], None]
+"""Called with seconds since the start and the objective, whenever a better plan is found."""
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan with each job's seconds a step (None: it waits), the objective, and how much was tried."""
+
+    plan: Plan
+    seconds: Mapping[str, float | None]
+    cost: float
+    evaluations: int
+
+
+def plan_jobs(
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    *,
+    compute: ComputeModel,
+    engine: Engine = HULK,
+    objective: Objective | None = None,
+    time_limit: float = 60.0,
+    evaluations: int = DEFAULT_EVALUATIONS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PlanResult:
+    """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it short."""
+    begin = time.monotonic()
+    deadline = begin + time_limit
+    rng = np.random.default_rng(seed)
+    places = Places.of(cluster)
+    spaces = [JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs]
+    annealer = Annealer(
+        spaces,
+        objective or Objective(),
+        rng,
+        report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
+    )
+    state = _first_state(spaces, annealer, rng, begin, time_limit)
+    if progress:
+        progress(time.monotonic() - begin, annealer.cost(state))
+    search_until = deadline - 0.1 * time_limit
+    state = annealer.run(state, evaluations=evaluations // 2, deadline=begin + 0.5 * time_limit)
+    _take_what_is_idle(spaces, state, rng, search_until)
+    state = annealer.run(state, evaluations=evaluations // 2, deadline=search_until)
+    plan, seconds = _finish(spaces, state, cluster)
+    return PlanResult(plan, seconds, annealer.cost(state), sum(space.evaluations for space in spaces))
+
+
+def _first_state(
+    spaces: Sequence[JobSpace], annealer: Annealer, rng: np.random.Generator, begin: float, time_limit: float
+) -> State:
+    """The best of several assignments, each job's shape then searched more widely on its own machines."""
+    best: State | None = None
+    least = float("inf")
+    machines = len(spaces[0].cluster.machines)
+    centres = 12 if machines <= 64 else 4 if machines <= 2000 else 2
+    for attempt, scale in enumerate(_SCALES):
+        if attempt and time.monotonic() - begin > 0.2 * time_limit:
+            break
+        starts = assign(spaces, rng=rng, scale=scale, most_centres=centres, deadline=begin + 0.5 * time_limit)
+        state = State.of(
+            [start.skeleton for start in starts], [start.seconds if start.skeleton else None for start in starts]
+        )
+        cost = annealer.cost(state)
+        if cost < least:
+            best, least = state, cost
+    assert best is not None
+    for job, (space, skeleton) in enumerate(zip(spaces, best.skeletons, strict=True)):
+        if skeleton is None or time.monotonic() - begin > 0.6 * time_limit:
+            continue
+        found = arrange(space, sorted(skeleton.machines))
+        if found and 0 <= found[1] < (best.seconds[job] or 0.0):
+            best.apply({job: found[0]}, {job: found[1]})
+    return best
+
+
+def _take_what_is_idle(spaces: Sequence[JobSpace], state: State, rng: np.random.Generator, deadline: float) -> None:
+    """Every job, the small ones first, looks again at its own machines together with the idle ones."""
+    by_size = sorted(range(len(spaces)), key=lambda j: state_bytes(spaces[j]))
+    for job in by_size:
+        space, seconds = spaces[job], state.seconds[job]
+        free = {machine for machine in space.allowed if state.owner.get(machine, job) == job}
+        found = best_group(space, free, machine_rates(space), 0.0, rng, 12, deadline)
+        if found.skeleton is not None and (seconds is None or found.seconds < seconds):
+            state.apply({job: found.skeleton}, {job: found.seconds})
+
+
+def _finish(spaces: Sequence[JobSpace], state: State, cluster: Cluster) -> tuple[Plan, dict[str, float | None]]:
+    """Refined plans of the jobs that run, reasons for those that wait, and the machines nobody uses."""
+    plans: dict[str, JobPlan] = {}
+    seconds: dict[str, float | None] = {}
+    waiting: dict[str, str] = {}
+    for space, skeleton in zip(spaces, state.skeletons, strict=True):
+        name = space.job.name
+        if skeleton is None:
+            seconds[name] = None
+            waiting[name] = why_waiting(space)
+            continue
+        plans[name], seconds[name] = space.plan(skeleton)
+    used = {stage.machine for plan in plans.values() for pipeline in plan.pipelines for stage in pipeline.stages}
+    idle = tuple(machine.name for machine in cluster.machines if machine.name not in used)
+    plan = Plan(plans, idle, waiting)
+    check_plan(plan, cluster, [space.job for space in spaces])
+    return plan, seconds
+
+
+def why_waiting(space: JobSpace) -> str:
+    """Why a job found no place, in words a person can act on."""
+    if not space.allowed:
+        return "no machine is in a region where it may run"
+    machines = [space.cluster.machines[i] for i in space.allowed]
+    need, have = state_bytes(space), sum(machine.memory * machine.gpus for machine in machines)
+    where = "all machines" if len(machines) == len(space.cluster.machines) else "the machines it may use"
+    if need > have:
+        return f"its weights and optimizer state take {format_size(need)}, and {where} have {format_size(have)}"
+    return (
+        f"no group of machines that reach each other was found to hold its {format_size(need)} of weights and optimizer "
+        f"state beside the other jobs ({where} have {format_size(have)})"
+    )

@@ -1,0 +1,148 @@
+"""What baselines share: the jobs' spaces, who can reach whom, how long there is, and the way from a skeleton to a result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import Engine
+from hulk.cost.memory import optimizer_bytes, weight_bytes
+from hulk.cost.price import price_job
+from hulk.cost.report import Infeasible
+from hulk.cost.step import Floats
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.search.baselines.result import BaselineResult, Placement
+from hulk.search.evaluate import JobSpace, Places
+from hulk.search.seeds import arrange, tour
+from hulk.search.skeleton import Settings, Skeleton
+from hulk.units import format_size
+
+# Moving single microbatches between replicas is tried for every pair of them: not worth its time for many replicas.
+_REFINE_REPLICAS = 24
+_CLIQUE_STARTS = 16
+
+Found = tuple[Skeleton, float]
+
+
+@dataclass
+class Scene:
+    """One cluster and its jobs, as baselines see them."""
+
+    cluster: Cluster
+    jobs: tuple[Job, ...]
+    compute: ComputeModel
+    engine: Engine
+    deadline: float
+    spaces: tuple[JobSpace, ...]
+    _arranged: dict[tuple[str, frozenset[int], bool], Found | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine, time_limit: float
+    ) -> Scene:
+        """Start the clock and prepare a space per job."""
+        deadline = time.monotonic() + time_limit
+        jobs, places = tuple(jobs), Places.of(cluster)
+        spaces = tuple(JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs)
+        return cls(cluster, jobs, compute, engine, deadline, spaces)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.deadline
+
+    @cached_property
+    def latency(self) -> Floats:
+        """[places, places] seconds one way; inf: blocked."""
+        space = self.spaces[0]
+        return space.tables(Settings(space.microbatches[0])).latency
+
+    def power(self, job: Job, machine: int) -> float:
+        """FLOP/s of a machine at the job's precision: what a share of the cluster is counted in."""
+        host = self.cluster.machines[machine]
+        return host.gpus * host.gpu.rate(job.precision)
+
+    def room(self, machines: Iterable[int]) -> float:
+        """Bytes that tensors can have on these machines' GPUs."""
+        hosts = (self.cluster.machines[machine] for machine in machines)
+        return sum(host.gpus * max(0.0, host.memory - self.engine.reserved(host.gpu)) for host in hosts)
+
+    def reachable(self, space: JobSpace, machines: Sequence[int]) -> list[int]:
+        """Of these machines, many that all reach each other: places by power, each kept if it reaches those before."""
+        by_place: dict[int, list[int]] = {}
+        for machine in machines:
+            by_place.setdefault(space.places.of_machine[machine], []).append(machine)
+        rows = np.array(list(by_place), np.int64)
+        if not rows.size or not np.isinf(self.latency[np.ix_(rows, rows)]).any():
+            return list(machines)
+        for row in by_place:
+            if np.isinf(self.latency[row, row]):  # machines of this place do not even reach each other
+                del by_place[row][1:]
+        power = {row: sum(self.power(space.job, machine) for machine in own) for row, own in by_place.items()}
+        order = sorted(by_place, key=lambda row: -power[row])
+        best: list[int] = []
+        for start in order[:_CLIQUE_STARTS]:
+            clique = [start]
+            for row in order:
+                if row != start and np.isfinite(self.latency[row, clique]).all():
+                    clique.append(row)
+            best = max(best, clique, key=lambda rows: sum(power[row] for row in rows))
+        return sorted(machine for row in best for machine in by_place[row])
+
+    def arranged(self, space: JobSpace, machines: Iterable[int], *, tuned: bool = True) -> Found | None:
+        """The planner's own shape search on exactly these machines; None where nothing fits. Kept."""
+        group = frozenset(machines) & space.allowed
+        key = (space.job.name, group, tuned)
+        if key not in self._arranged:
+            found = arrange(space, sorted(group), keep=2 if tuned else 1, tuned=tuned) if group else None
+            self._arranged[key] = found if found is not None and found[1] >= 0 else None
+        return self._arranged[key]
+
+    def placement(self, space: JobSpace, skeleton: Skeleton) -> Placement:
+        """The plan of a skeleton that fits, by the price."""
+        rounds = 8 if len(skeleton.chains) <= _REFINE_REPLICAS else 0
+        plan, seconds = space.plan(skeleton, rounds=rounds)
+        price = price_job(space.job, plan, self.cluster, compute=self.compute, engine=self.engine)
+        assert not isinstance(price, Infeasible), price.reason
+        return Placement(plan, seconds, price.breakdown)
+
+    def obstacle(self, space: JobSpace) -> str | None:
+        """Why a job cannot run on this cluster whoever plans, where that is plain."""
+        job = space.job
+        if not space.allowed:
+            return "no machine is in a region where the job may run"
+        needed = job.model.params * float(weight_bytes(job.precision) + optimizer_bytes(job.precision, job.optimizer))
+        room = self.room(space.allowed)
+        if needed > room:
+            return (
+                f"weights, gradients and optimizer state take {format_size(needed)}, and all GPUs that the job may use "
+                f"have {format_size(room)}"
+            )
+        return None
+
+
+def one_after_the_other(
+    name: str, scene: Scene, place: Callable[[JobSpace], Placement | str], notes: Mapping[str, str] | None = None
+) -> BaselineResult:
+    """A result in which every job has all machines for itself. `place` answers with a placement, or with a reason."""
+    placed: dict[str, Placement] = {}
+    waiting: dict[str, str] = {}
+    for space in scene.spaces:
+        answer = scene.obstacle(space) or place(space)
+        if isinstance(answer, str):
+            waiting[space.job.name] = answer
+        else:
+            placed[space.job.name] = answer
+    return BaselineResult(name, concurrent=False, placed=placed, waiting=waiting, notes=dict(notes or {}))
+
+
+def tours(space: JobSpace, machines: Sequence[int]) -> list[list[int]]:
+    """Greedy tours over the machines from every place among them."""
+    starts = dict.fromkeys(space.places.of_machine[machine] for machine in machines)
+    return [tour(space, machines, start) for start in starts]

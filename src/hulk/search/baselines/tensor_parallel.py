@@ -1,0 +1,127 @@
+"""System C: Megatron's tensor parallel over all GPUs of all machines.
+
+No plan can say this (a stage is on one machine), so it has a formula of its own, on the same tables as every price.
+N GPUs on n machines, m microbatches of b sequences, layer l with r_l all-reduces a pass (Shoeybi et al., 2019, section 3:
+two a pass for a block, one after attention and one after the feed-forward):
+
+    step       = compute + all-reduces + update
+    compute    = m · 1 / Σ_i 1 / (f_i + b_i)           f_i, b_i: GPU i alone doing a whole microbatch forward, backward.
+                                                      Every GPU's slice is in proportion to its speed, small slices cost
+                                                      no efficiency, heads need not divide evenly: the strongest reading.
+    all-reduces = m · Σ_l p · r_l · (inside + between)  p: 2 passes, 3 with recomputation; of b · output_l elements
+    inside     = slowest machine's own all-reduce       (hulk.cost.collectives)
+    between    = the better of a ring over the n machines and region by region, over the best of several tours:
+                 2 (n − 1) rounds of size / n bytes each   (hulk.cost.step)
+    update     = parameters of one GPU (split / N + whole) on the slowest type
+
+Memory is divided evenly and must fit on the smallest GPU. All-reduces do not overlap compute: each layer waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from hulk.cost.collectives import Operation, collective_time
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import Engine
+from hulk.cost.report import Breakdown
+
+# The one home of these two formulas; private there because nothing else needed an all-reduce without a plan.
+from hulk.cost.step import Encoded, Ints, Tables, _by_region_seconds, _ring_seconds, stage_memory
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import Recompute
+from hulk.search.baselines.result import BaselineResult, Placement
+from hulk.search.baselines.scene import Scene, one_after_the_other, tours
+from hulk.search.evaluate import JobSpace
+from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.units import format_size
+
+
+def tensor_parallel(
+    cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine, seed: int, time_limit: float
+) -> BaselineResult:
+    """Every layer on every GPU, with the best microbatch and recomputation. Jobs one after the other."""
+    del seed  # nothing is drawn
+    scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
+    return one_after_the_other("C", scene, lambda space: _place(scene, space))
+
+
+def _place(scene: Scene, space: JobSpace) -> Placement | str:
+    orders = tours(space, sorted(space.allowed))
+    best: Breakdown | None = None
+    least_short = float("inf")
+    for settings in _options(space.job):
+        short = _shortage(scene, space, settings)
+        least_short = min(least_short, short)
+        if short > 0:
+            continue
+        parts = _parts(scene, space, settings, orders)
+        if np.isfinite(parts.step) and (best is None or parts.step < best.step):
+            best = parts
+    if best is not None:
+        return Placement(None, best.step, best)
+    if least_short > 0:
+        return f"the smallest GPU is short of {format_size(least_short)} for its even part of every layer"
+    return "blocked links leave no ring over all machines"
+
+
+def _options(job: Job) -> Iterator[Settings]:
+    """Microbatches of powers of two that divide the batch: large ones, since every all-reduce pays the latency."""
+    size = 1
+    while job.global_batch % size == 0:
+        for recompute in Recompute:
+            yield Settings(size, recompute=recompute)
+        size *= 2
+
+
+def _shortage(scene: Scene, space: JobSpace, settings: Settings) -> float:
+    """Bytes by which the smallest GPU is too small for 1 / N of everything; at most 0 where it fits."""
+    tables = space.tables(settings)
+    gpus = sum(scene.cluster.machines[machine].gpus for machine in space.allowed)
+    needs = stage_memory(tables, 0, len(space.job.model.layers) - 1, gpus, 1, False, 1)[0]
+    return float(needs - min(tables.capacity[space.places.of_machine[machine]] for machine in space.allowed))
+
+
+def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[int]]) -> Breakdown:
+    """The formula above."""
+    job, tables = space.job, space.tables(settings)
+    microbatches = job.global_batch // settings.microbatch
+    kinds = space.book(settings).kinds
+    layers = len(job.model.layers)
+    hosts = [scene.cluster.machines[machine] for machine in sorted(space.allowed)]
+    rows = {host.gpu.name: kinds[host.gpu.name, 1] for host in hosts}
+    speed = sum(
+        host.gpus / (tables.forward[rows[host.gpu.name], layers] + tables.backward[rows[host.gpu.name], layers])
+        for host in hosts
+    )
+    gpus = sum(host.gpus for host in hosts)
+    params = stage_memory(tables, 0, layers - 1, gpus, 1, False, 1)[1]
+    passes = 3 if settings.recompute is Recompute.FULL else 2
+    rings = [space.encode(Skeleton((tuple(Slot(m, 1) for m in order),), settings)) for order in orders]
+    known: dict[float, float] = {}
+    exchange = 0.0
+    for layer in job.model.layers:
+        size = layer.output * settings.microbatch * job.precision.bytes
+        if layer.reductions and size not in known:
+            inside = max(collective_time(Operation.ALL_REDUCE, size, host.gpu, host.gpus) for host in hosts)
+            known[size] = inside + min(_between(tables, ring, size) for ring in rings)
+        if layer.reductions:
+            exchange += passes * layer.reductions * known[size]
+    return Breakdown(
+        compute=microbatches / speed,
+        bubble=0.0,
+        transfer=microbatches * exchange,
+        sync=0.0,
+        update=float(params * max(tables.update[row] for row in rows.values())),
+    )
+
+
+def _between(tables: Tables, ring: Encoded, size: float) -> float:
+    """Seconds of an all-reduce among one member of every machine."""
+    members: Ints = np.arange(len(ring.machine))
+    flows = 1
+    ways = (_ring_seconds(tables, ring, members, size, flows), _by_region_seconds(tables, ring, members, size, flows))
+    return float(min(ways))
