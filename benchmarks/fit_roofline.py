@@ -31,6 +31,7 @@ from hulk.domain.model import LayerKind
 from layer_points import Point, h200_points, sailor_points
 
 ROOT = Path(__file__).resolve().parents[1]
+LEAST_LATENCY = 20e-6  # seconds; no all-reduce among GPUs is faster than its launch
 PULL = 0.1  # a constant off its prior by a factor e counts as much as one block off by 10 %
 
 PRIOR = Constants(
@@ -178,7 +179,7 @@ def fit_rings() -> list[tuple[str, int, float, float]]:
             (latency, inverse), _ = nnls(np.stack([weight, weight * sent / 1e9], axis=1), weight * seconds)
             error = np.abs((latency + inverse * sent / 1e9) / seconds - 1.0)
             weight = 1.0 / seconds / np.sqrt(np.maximum(error, 0.01))
-        results.append((row["gpu"], row["gpus"], float(latency), float(1e9 / inverse)))
+        results.append((row["gpu"], row["gpus"], max(float(latency), LEAST_LATENCY), float(1e9 / inverse)))
     return results
 
 

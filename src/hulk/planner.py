@@ -21,7 +21,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.search.anneal import Annealer, State
-from hulk.search.assign import assign, best_group, machine_rates, state_bytes
+from hulk.search.assign import assign, best_group, candidate_groups, machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.objective import Objective
 from hulk.search.seeds import arrange
@@ -57,7 +57,6 @@ def plan_jobs(
 ) -> PlanResult:
     """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it short."""
     begin = time.monotonic()
-    deadline = begin + time_limit
     rng = np.random.default_rng(seed)
     places = Places.of(cluster)
     spaces = [JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs]
@@ -70,10 +69,12 @@ def plan_jobs(
     state = _first_state(spaces, annealer, rng, begin, time_limit)
     if progress:
         progress(time.monotonic() - begin, annealer.cost(state))
-    search_until = deadline - 0.1 * time_limit
-    state = annealer.run(state, evaluations=evaluations // 2, deadline=begin + 0.5 * time_limit)
-    _take_what_is_idle(spaces, state, rng, search_until)
-    state = annealer.run(state, evaluations=evaluations // 2, deadline=search_until)
+    # Hot, then from what it left idle, then cold: a large job's gains must not cost the small ones their best machines.
+    for part, until, hot in ((0.5, 0.55, 0.03), (0.35, 0.8, 0.005), (0.15, 0.92, 1e-5)):
+        state = annealer.run(
+            state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot
+        )
+        _take_what_is_idle(spaces, state, rng, min(begin + 0.95 * time_limit, time.monotonic() + 0.1 * time_limit))
     plan, seconds = _finish(spaces, state, cluster)
     return PlanResult(plan, seconds, annealer.cost(state), sum(space.evaluations for space in spaces))
 
@@ -84,12 +85,11 @@ def _first_state(
     """The best of several assignments, each job's shape then searched more widely on its own machines."""
     best: State | None = None
     least = float("inf")
-    machines = len(spaces[0].cluster.machines)
-    centres = 12 if machines <= 64 else 4 if machines <= 2000 else 2
     for attempt, scale in enumerate(_SCALES):
         if attempt and time.monotonic() - begin > 0.2 * time_limit:
             break
-        starts = assign(spaces, rng=rng, scale=scale, most_centres=centres, deadline=begin + 0.5 * time_limit)
+        until = max(time.monotonic(), begin) + 0.3 * time_limit
+        starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
         state = State.of(
             [start.skeleton for start in starts], [start.seconds if start.skeleton else None for start in starts]
         )
@@ -109,12 +109,22 @@ def _first_state(
 def _take_what_is_idle(spaces: Sequence[JobSpace], state: State, rng: np.random.Generator, deadline: float) -> None:
     """Every job, the small ones first, looks again at its own machines together with the idle ones."""
     by_size = sorted(range(len(spaces)), key=lambda j: state_bytes(spaces[j]))
-    for job in by_size:
+    for done, job in enumerate(by_size):
         space, seconds = spaces[job], state.seconds[job]
+        now = time.monotonic()
+        until = now + (deadline - now) / (len(by_size) - done)
         free = {machine for machine in space.allowed if state.owner.get(machine, job) == job}
-        found = best_group(space, free, machine_rates(space), 0.0, rng, 12, deadline)
+        rate = machine_rates(space)
+        groups = candidate_groups(space, free, rate, rng, _centres(spaces), max(1, 4 * len(free) // len(spaces)))
+        found = best_group(space, groups, rate, 0.0, until)
         if found.skeleton is not None and (seconds is None or found.seconds < seconds):
             state.apply({job: found.skeleton}, {job: found.seconds})
+
+
+def _centres(spaces: Sequence[JobSpace]) -> int:
+    """Around how many places groups are tried: fewer on large clusters, where each try takes longer."""
+    machines = len(spaces[0].cluster.machines)
+    return 12 if machines <= 64 else 4 if machines <= 2000 else 2
 
 
 def _finish(spaces: Sequence[JobSpace], state: State, cluster: Cluster) -> tuple[Plan, dict[str, float | None]]:

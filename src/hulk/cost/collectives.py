@@ -5,8 +5,9 @@ all-reduce and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tenso
 
     seconds = latency + f(t) · n / bandwidth                    (NVIDIA nccl-tests, PERFORMANCE.md, "bus bandwidth")
 
-Latency and bandwidth are fitted on measured all-reduces where there are some (hulk/data/profiles/collectives.json, SOSP
-'25 Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), else they follow from the card's link.
+Latency and bandwidth are fitted on measured all-reduces where there are some (hulk/data/profiles/collectives.json, from
+the SOSP '25 Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), else they follow from the
+card's link.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ MEASURED_RINGS: Rings = MappingProxyType(
 # Cards on the same boards as a measured one.
 _SAME_BOARD = MappingProxyType({"a100-80": "a100-40", "v100-32": "v100-16", "gh200-144": "gh200-96"})
 
-# Share of the link's peak that a ring reaches: the middle of the measured cards, by link kind.
-LINK_EFFICIENCY: Mapping[str, float] = MappingProxyType({"nvlink": 0.62, "pcie": 0.40})
+# Share of the link's peak that a ring reaches: the median of the measured groups, by link kind.
+LINK_EFFICIENCY: Mapping[str, float] = MappingProxyType({"nvlink": 0.58, "pcie": 0.40})
 LINK_LATENCY = 60e-6
-"""Seconds; the middle of the measured latencies."""
+"""Seconds; the median of the measured latencies."""
 
 
 def ring(gpu: GpuType, gpus: int, *, rings: Rings = MEASURED_RINGS) -> Ring:

@@ -7,8 +7,9 @@ microbatch on one GPU of a tensor parallel group, the group's all-reduces includ
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -139,10 +140,18 @@ class ProfileBook:
 
     def degrees(
         self, model: str, gpu: GpuType, *, precision: Precision, attention: Attention, sequence: int, kind: LayerKind
-    ) -> Iterable[int]:
+    ) -> tuple[int, ...]:
         """The tensor parallel degrees that were measured of this layer, ascending."""
         unit = gpu.unit_for(precision)
         if unit.bytes != precision.bytes:
             return ()
-        wanted = (model, gpu.name, unit, attention, sequence)
-        return sorted(key.tensor_parallel for key in self.curves if key[:5] == wanted and key.kind is kind)
+        return self._degrees.get(CurveKey(model, gpu.name, unit, attention, sequence, 0, kind), ())
+
+    @cached_property
+    def _degrees(self) -> dict[CurveKey, tuple[int, ...]]:
+        """Degrees by key, with 0 in the place of the degree."""
+        found: dict[CurveKey, tuple[int, ...]] = {}
+        for key in sorted(self.curves):
+            anywhere = key._replace(tensor_parallel=0)
+            found[anywhere] = (*found.get(anywhere, ()), key.tensor_parallel)
+        return found

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline
-from hulk.cost.pipeline import run_pipeline
+from hulk.cost.pipeline import backward_position, run_pipeline
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -268,20 +268,39 @@ def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float
 
 @njit(cache=True)
 def step_seconds(
-    tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats
+    tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats, horizon: int = 1 << 40
 ) -> float:
     """Seconds of one step. Fills stage_end [N], when a stage's last backward ends, and sync_end [N], when the last
-    gradient it takes part in is summed up."""
+    gradient it takes part in is summed up.
+
+    A pipeline with more microbatches than `horizon` runs that many and goes on at the pace it has reached: a search's
+    shortcut, not used for a price.
+    """
     replicas = plan.microbatches.shape[0]
     for p in range(replicas):
-        a, b, m = plan.starts[p], plan.starts[p + 1], plan.microbatches[p]
+        a, b = plan.starts[p], plan.starts[p + 1]
+        m = min(plan.microbatches[p], max(horizon, 4 * plan.warmup[a] + 16))
         ends = np.empty((b - a, 2 * m))
         run_pipeline(
-            out.forward[a:b], out.backward[a:b], out.latency[a:b], out.send_forward[a:b], out.send_backward[a:b],
-            out.blocking[a:b], plan.warmup[a:b], m, ends,
-        )  # fmt: skip
+            out.forward[a:b],
+            out.backward[a:b],
+            out.latency[a:b],
+            out.send_forward[a:b],
+            out.send_backward[a:b],
+            out.blocking[a:b],
+            plan.warmup[a:b],
+            m,
+            ends,
+        )
+        rest = 0.0
+        if m < plan.microbatches[p]:
+            # The first stage's backwards, from halfway to where it has no more forwards to do.
+            early, late = m // 2, m - plan.warmup[a] - 1
+            first = ends[0, backward_position(early, plan.warmup[a], m)]
+            last = ends[0, backward_position(late, plan.warmup[a], m)]
+            rest = (plan.microbatches[p] - m) * (last - first) / (late - early)
         for s in range(b - a):
-            stage_end[a + s] = ends[s, 2 * m - 1]
+            stage_end[a + s] = ends[s, 2 * m - 1] + rest
             sync_end[a + s] = stage_end[a + s]
     _sync(tables, plan, out, sets, stage_end, sync_end)
     total = 0.0
@@ -323,7 +342,7 @@ def _sync(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: F
 
 @njit(cache=True)
 def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
-    """Seconds of a step, or −1 where the plan cannot run: all that search needs. `scratch` is [2, N]."""
+    """Seconds of a step, or −1 where the plan cannot run. `scratch` is [2, N]."""
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
         return -1.0

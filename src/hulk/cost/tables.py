@@ -13,12 +13,13 @@ from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
 from hulk.cost.memory import GRADIENT_BYTES, layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.step import Durations, Encoded, Tables
-from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
+Links = tuple[Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,10 @@ def make_book(
     recompute: Recompute,
     compute: ComputeModel,
     engine: Engine,
+    links: Links | None = None,
 ) -> Book:
-    """Tables for a job on these machines, with every GPU type among them at each of these tensor parallel degrees."""
+    """Tables for a job on these machines, with every GPU type among them at each of these tensor parallel degrees.
+    `links`, from `make_links` for the same machines, saves making them again."""
     hosts = [cluster.machine(name) for name in machines]
     types = {host.gpu.name: host.gpu for host in hosts}
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
@@ -59,7 +62,7 @@ def make_book(
     memory = [layer_memory(layer, size, job, microbatch, recompute) for layer, size in zip(layers, inputs, strict=True)]
     forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute)
     gathers = [_gather_line(kind) for kind in kinds]
-    latency, bandwidth, ceiling = _links(cluster, hosts)
+    latency, bandwidth, ceiling = links or make_links(cluster, machines)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
     tables = Tables(
         forward=forward,
@@ -142,9 +145,10 @@ def _pass_times(
     return forward, backward, origins
 
 
-def _links(cluster: Cluster, hosts: Sequence[Machine]) -> tuple[Floats, Floats, Floats]:
+def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:
     """Latency, bandwidth of one flow, and the ceiling of all flows together, between machines. On the diagonal: between
     a machine and another one of its place."""
+    hosts = [cluster.machine(name) for name in machines]
     count = len(hosts)
     latency, bandwidth, ceiling = np.empty((count, count)), np.empty((count, count)), np.empty((count, count))
     for i, a in enumerate(hosts):

@@ -94,25 +94,26 @@ class Annealer:
             outcomes[space.job.name] = Outcome(seconds, dollars)
         return self.objective.cost(self.jobs, outcomes)
 
-    def run(self, state: State, *, evaluations: int, deadline: float) -> State:
-        """The best state found within so many evaluations, or by the deadline on the monotonic clock."""
+    def run(self, state: State, *, evaluations: int, deadline: float, hot: float = _HOT) -> State:
+        """The best state found within so many evaluations, or by the deadline on the monotonic clock. `hot` is the loss,
+        relative to the objective, that is taken lightly at first."""
         best, least = state.copy(), self.cost(state)
         used, cycle = 0, _FIRST_CYCLE
         while used < evaluations and time.monotonic() < deadline:
             length = min(cycle, evaluations - used)
-            found, cost = self._cycle(best.copy(), least, length, deadline)
+            found, cost = self._cycle(best.copy(), least, length, deadline, hot)
             used += length
             cycle *= 2
             if cost < least * (1 - 1e-9):
                 best, least = found, cost
         return best
 
-    def _cycle(self, state: State, cost: float, length: int, deadline: float) -> tuple[State, float]:
+    def _cycle(self, state: State, cost: float, length: int, deadline: float, hot: float) -> tuple[State, float]:
         best, least = state.copy(), cost
         for step in range(length):
             if step % 32 == 0 and time.monotonic() > deadline:
                 break
-            heat = _HOT * (_COLD / _HOT) ** (step / length)
+            heat = hot * (_COLD / hot) ** (step / length)
             changes = self._propose(state)
             if not changes:
                 continue

@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hulk.cost.memory import optimizer_bytes, weight_bytes
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost
 from hulk.search.seeds import arrange
 from hulk.search.skeleton import Settings, Skeleton
+
+
+Rates = NDArray[np.float64]
+_FAIR_SHARES = 4
+_PATIENCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Start:
     seconds: float
 
 
-def machine_rates(space: JobSpace) -> np.ndarray:
+def machine_rates(space: JobSpace) -> Rates:
     """FLOP/s of each machine for a job, as far as the tables tell: the work of a sample over the time it takes."""
     settings = Settings(space.microbatches[0])
     tables = space.tables(settings)
@@ -41,7 +47,7 @@ def machine_rates(space: JobSpace) -> np.ndarray:
         kind = kinds[machine.gpu.name, ranks]
         seconds = tables.forward[kind, -1] + tables.backward[kind, -1]
         per_place.append(machine.gpus // ranks * work / seconds)
-    return np.array(per_place)[np.array(space.places.of_machine)]
+    return np.array(per_place, float)[np.array(space.places.of_machine)]
 
 
 def state_bytes(space: JobSpace) -> float:
@@ -50,7 +56,7 @@ def state_bytes(space: JobSpace) -> float:
     return job.model.params * (weight_bytes(job.precision) + optimizer_bytes(job.precision, job.optimizer))
 
 
-def worth_of_compute(spaces: Sequence[JobSpace], rates: Sequence[np.ndarray]) -> float:
+def worth_of_compute(spaces: Sequence[JobSpace], rates: Sequence[Rates]) -> float:
     """What the objective gains by one more FLOP/s, if time were work / compute."""
     works = [
         space.job.weight * (space.job.steps or 1.0) * space.job.model.flops_per_sample * space.job.global_batch
@@ -68,47 +74,55 @@ def assign(
     most_centres: int = 12,
     deadline: float = float("inf"),
 ) -> list[Start]:
-    """A group for every job, jobs with the greatest need first. `scale` makes machines dearer or cheaper."""
+    """A group for every job, jobs with the greatest need first. `scale` makes machines dearer or cheaper. Every job has
+    its share of the time until the deadline."""
     rates = [machine_rates(space) for space in spaces]
     worth = worth_of_compute(spaces, rates) * scale
     free = set(range(len(spaces[0].cluster.machines)))
+    most = max(1, _FAIR_SHARES * len(free) // len(spaces))
     starts: list[Start] = [Start(None, -1.0)] * len(spaces)
     order = sorted(range(len(spaces)), key=lambda j: -state_bytes(spaces[j]))
-    for j in order:
-        starts[j] = best_group(spaces[j], free, rates[j], worth, rng, most_centres, deadline)
-        if starts[j].skeleton is not None:
-            free -= starts[j].skeleton.machines  # type: ignore[union-attr]
+    for done, j in enumerate(order):
+        now = time.monotonic()
+        until = now + (deadline - now) / (len(order) - done)
+        groups = candidate_groups(spaces[j], free, rates[j], rng, most_centres, most)
+        starts[j] = best_group(spaces[j], groups, rates[j], worth, until)
+        skeleton = starts[j].skeleton
+        if skeleton is not None:
+            free -= skeleton.machines
     return starts
 
 
 def best_group(
-    space: JobSpace,
-    free: set[int],
-    rate: np.ndarray,
-    worth: float,
-    rng: np.random.Generator,
-    most_centres: int,
-    deadline: float,
+    space: JobSpace, groups: Sequence[Sequence[list[int]]], rate: Rates, worth: float, deadline: float
 ) -> Start:
-    """The job's cheapest group among the free machines, machines paid for by what their compute is worth."""
+    """The job's cheapest group, machines paid for by what their compute is worth. `groups` holds, for each centre, groups
+    of growing size; a centre is left when larger groups have stopped to pay."""
     best, least = Start(None, -1.0), float("inf")
-    for group in candidate_groups(space, free, rate, rng, most_centres):
-        found = arrange(space, group, quick=True)
-        if found is None or found[1] < 0:
-            continue
-        skeleton, seconds = found
-        cost = job_cost(space.job, seconds) + worth * float(rate[group].sum())
-        if cost < least:
-            best, least = Start(skeleton, seconds), cost
-        if time.monotonic() > deadline:
+    for growing in groups:
+        lowest, worse = float("inf"), 0
+        for group in growing:
+            found = arrange(space, group, quick=True)
+            if found is None or found[1] < 0:
+                continue
+            skeleton, seconds = found
+            cost = job_cost(space.job, seconds) + worth * float(rate[group].sum())
+            if cost < least:
+                best, least = Start(skeleton, seconds), cost
+            worse = 0 if cost < lowest else worse + 1
+            lowest = min(lowest, cost)
+            if worse == _PATIENCE or (best.skeleton is not None and time.monotonic() > deadline):
+                break
+        if best.skeleton is not None and time.monotonic() > deadline:
             break
     return best
 
 
 def candidate_groups(
-    space: JobSpace, free: set[int], rate: np.ndarray, rng: np.random.Generator, most_centres: int
-) -> list[list[int]]:
-    """Groups of growing size around several places, nearest machines first, each large enough to hold the model."""
+    space: JobSpace, free: set[int], rate: Rates, rng: np.random.Generator, most_centres: int, most: int
+) -> list[list[list[int]]]:
+    """For several places, groups of growing size around it, nearest machines first, each large enough to hold the model;
+    at most `most` machines unless the model needs more."""
     usable = np.array(sorted(free & space.allowed), np.int64)
     if not usable.size:
         return []
@@ -117,22 +131,29 @@ def candidate_groups(
     latency = space.tables(Settings(space.microbatches[0])).latency
     memory = np.array([machines[i].memory * machines[i].gpus for i in usable])
     places = np.unique(of_machine[usable])
+    power = np.array([rate[usable[of_machine[usable] == p]].sum() for p in places])
+    places = places[np.argsort(-power, kind="stable")]
     if places.size > most_centres:
-        power = np.array([rate[usable[of_machine[usable] == p]].sum() for p in places])
+        power = np.sort(power)[::-1]
         chosen = rng.choice(places.size, most_centres, replace=False, p=power / power.sum())
         places = places[np.sort(chosen)]
     need = state_bytes(space)
-    groups: dict[tuple[int, ...], list[int]] = {}
+    seen: set[tuple[int, ...]] = set()
+    groups = []
     for centre in places:
         ways = latency[centre, of_machine[usable]].copy()
         ways[of_machine[usable] == centre] = 0.0
         order = np.lexsort((-rate[usable], np.round(ways, 3)))
         reachable = np.isfinite(ways[order])
         ordered, held = usable[order][reachable], np.cumsum(memory[order][reachable])
-        enough = int(np.searchsorted(held, need)) + 1
-        size = enough
-        while size <= ordered.size:
+        size = int(np.searchsorted(held, need)) + 1
+        largest = min(ordered.size, max(most, 2 * size))
+        growing = []
+        while size <= largest:
             group = sorted(int(i) for i in ordered[:size])
-            groups.setdefault(tuple(group), group)
+            if tuple(group) not in seen:
+                seen.add(tuple(group))
+                growing.append(group)
             size = max(size + 1, int(size * 1.4))
-    return sorted(groups.values(), key=len)
+        groups.append(growing)
+    return groups

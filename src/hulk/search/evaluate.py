@@ -11,7 +11,7 @@ import numpy as np
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.step import Durations, Encoded, Tables
-from hulk.cost.tables import Book, empty_durations, make_book
+from hulk.cost.tables import Book, Links, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Recompute, Sync
@@ -26,6 +26,7 @@ class Places:
     machines: tuple[Machine, ...]
     of_machine: tuple[int, ...]
     representatives: tuple[Machine, ...]
+    links: Links
 
     @classmethod
     def of(cls, cluster: Cluster) -> Places:
@@ -43,7 +44,8 @@ class Places:
                 known[key] = len(first)
                 first.append(machine)
             rows.append(known[key])
-        return cls(cluster.machines, tuple(rows), tuple(first))
+        links = make_links(cluster, [machine.name for machine in first])
+        return cls(cluster.machines, tuple(rows), tuple(first), links)
 
 
 class JobSpace:
@@ -93,6 +95,7 @@ class JobSpace:
                 recompute=settings.recompute,
                 compute=self.compute,
                 engine=self.engine,
+                links=self.places.links,
             )
         return self._books[key]
 

@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 # What fit() returns instead of seconds where a plan cannot be: below zero, and the further below the further from fitting.
 TOO_FEW_MICROBATCHES = -1e6
 _BISECTIONS = 22
+# Microbatches after which a pipeline is taken to go on at its pace.
+HORIZON = 48
 
 
 @njit(cache=True)
@@ -200,7 +202,7 @@ def fit(
         return TOO_FEW_MICROBATCHES
     for p in range(replicas):
         set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
-    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
 
 
 @njit(cache=True)

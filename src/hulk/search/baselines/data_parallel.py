@@ -11,17 +11,17 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Recompute, Sync
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Found, Scene, one_after_the_other
+from hulk.search.baselines.scene import Found, Scene, best_settings, one_after_the_other
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import slots_of, tour, tune
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.skeleton import Settings, Slot
 
 
 def data_parallel(
     cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine, seed: int, time_limit: float
 ) -> BaselineResult:
-    """A replica is a GPU, or several of one machine with tensor parallel, up to the whole machine: the best degree wins,
-    with the best microbatch, recomputation, sync and sharding of the optimizer. Jobs one after the other."""
+    """A replica is a GPU, or several of one machine with tensor parallel, up to the whole machine. The best degree
+    wins, with the best microbatch, recomputation, sync and sharding of the optimizer. Jobs one after the other."""
     del seed  # nothing is drawn
     scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
     return one_after_the_other("A", scene, lambda space: _place(scene, space))
@@ -98,5 +98,5 @@ def _tuned(space: JobSpace, replicas: Sequence[Slot]) -> Found | None:
         for shard in (False, True)
         if microbatch * len(chains) <= space.job.global_batch
     ]
-    skeleton, seconds = space.best_settings(chains, options)
-    return None if skeleton is None else tune(space, Skeleton(chains, skeleton.settings), seconds)
+    found = best_settings(space, chains, options)
+    return None if found is None else tune(space, *found)

@@ -13,13 +13,15 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Recompute
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Found, Scene, one_after_the_other, tours
+from hulk.search.baselines.scene import Found, Scene, best_settings, one_after_the_other, tours
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import slots_of
 from hulk.search.skeleton import Chain, Settings
 
 _LOOKAHEAD = (0, 2, 8, 32)
-NO_ROOM = "GPipe holds the activations of the whole batch, which does not fit at any microbatch: priced with 1F1B instead"
+NO_ROOM = (
+    "GPipe holds the activations of the whole batch, which does not fit at any microbatch: priced with 1F1B instead"
+)
 
 
 def gpipe_in_file_order(
@@ -34,7 +36,7 @@ def gpipe_in_file_order(
 def gpipe_on_a_tour(
     cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine, seed: int, time_limit: float
 ) -> BaselineResult:
-    """The machines stand in the order of a tour to the nearest next one, from the best start. Jobs one after the other."""
+    """The machines stand in the order of a tour to the nearest next, from the best start. Jobs one after the other."""
     del seed  # nothing is drawn
     scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
     return _result("B-tour", scene, toured=True)
@@ -84,9 +86,9 @@ def _chains(space: JobSpace, order: Sequence[int]) -> Iterator[Chain]:
 def _best(space: JobSpace, chains: Iterable[Chain], options: Sequence[Settings]) -> Found | None:
     best: Found | None = None
     for chain in dict.fromkeys(chains):
-        skeleton, seconds = space.best_settings((chain,), options)
-        if skeleton is not None and (best is None or seconds < best[1]):
-            best = skeleton, seconds
+        found = best_settings(space, (chain,), options)
+        if found is not None and (best is None or found[1] < best[1]):
+            best = found
     return best
 
 

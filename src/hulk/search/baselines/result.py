@@ -12,7 +12,7 @@ from hulk.domain.plan import JobPlan, Plan
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A job that trains. `plan` is None where the system cannot be written as a plan (tensor parallel over machines)."""
+    """A job that trains. `plan` is None where a system cannot be written as one (tensor parallel over machines)."""
 
     plan: JobPlan | None
     seconds: float

@@ -1,4 +1,4 @@
-"""What baselines share: the jobs' spaces, who can reach whom, how long there is, and the way from a skeleton to a result."""
+"""What baselines share: the jobs' spaces, who can reach whom, how long there is, and how a skeleton becomes a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hulk.domain.job import Job
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.seeds import arrange, tour
-from hulk.search.skeleton import Settings, Skeleton
+from hulk.search.skeleton import Chain, Settings, Skeleton
 from hulk.units import format_size
 
 # Moving single microbatches between replicas is tried for every pair of them: not worth its time for many replicas.
@@ -81,9 +81,9 @@ class Scene:
         rows = np.array(list(by_place), np.int64)
         if not rows.size or not np.isinf(self.latency[np.ix_(rows, rows)]).any():
             return list(machines)
-        for row in by_place:
+        for row, own in by_place.items():
             if np.isinf(self.latency[row, row]):  # machines of this place do not even reach each other
-                del by_place[row][1:]
+                del own[1:]
         power = {row: sum(self.power(space.job, machine) for machine in own) for row, own in by_place.items()}
         order = sorted(by_place, key=lambda row: -power[row])
         best: list[int] = []
@@ -140,6 +140,12 @@ def one_after_the_other(
         else:
             placed[space.job.name] = answer
     return BaselineResult(name, concurrent=False, placed=placed, waiting=waiting, notes=dict(notes or {}))
+
+
+def best_settings(space: JobSpace, chains: tuple[Chain, ...], options: Iterable[Settings]) -> Found | None:
+    """The best of several settings for the same chains; None where none fits."""
+    priced = [(skeleton, space.seconds(skeleton)) for skeleton in (Skeleton(chains, settings) for settings in options)]
+    return min((found for found in priced if found[1] >= 0), key=lambda found: found[1], default=None)
 
 
 def tours(space: JobSpace, machines: Sequence[int]) -> list[list[int]]:

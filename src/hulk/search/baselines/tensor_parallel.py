@@ -1,20 +1,19 @@
 """System C: Megatron's tensor parallel over all GPUs of all machines.
 
 No plan can say this (a stage is on one machine), so it has a formula of its own, on the same tables as every price.
-N GPUs on n machines, m microbatches of b sequences, layer l with r_l all-reduces a pass (Shoeybi et al., 2019, section 3:
-two a pass for a block, one after attention and one after the feed-forward):
+N GPUs on n machines, m microbatches of b sequences, layer l with r_l all-reduces a pass (Shoeybi et al., 2019, section
+3: two a pass for a block, one after attention and one after the feed-forward):
 
     step       = compute + all-reduces + update
-    compute    = m · 1 / Σ_i 1 / (f_i + b_i)           f_i, b_i: GPU i alone doing a whole microbatch forward, backward.
-                                                      Every GPU's slice is in proportion to its speed, small slices cost
-                                                      no efficiency, heads need not divide evenly: the strongest reading.
+    compute    = m · 1 / Σ_i 1 / (f_i + b_i)           f_i, b_i: GPU i alone doing a whole microbatch forward, backward
     all-reduces = m · Σ_l p · r_l · (inside + between)  p: 2 passes, 3 with recomputation; of b · output_l elements
     inside     = slowest machine's own all-reduce       (hulk.cost.collectives)
     between    = the better of a ring over the n machines and region by region, over the best of several tours:
                  2 (n − 1) rounds of size / n bytes each   (hulk.cost.step)
     update     = parameters of one GPU (split / N + whole) on the slowest type
 
-Memory is divided evenly and must fit on the smallest GPU. All-reduces do not overlap compute: each layer waits for them.
+The strongest reading: every GPU's slice is in proportion to its speed, small slices cost no efficiency, heads need not
+divide evenly. Memory is divided evenly and must fit on the smallest GPU. Layers wait for their all-reduces.
 """
 
 from __future__ import annotations
@@ -101,13 +100,14 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
     params = stage_memory(tables, 0, layers - 1, gpus, 1, False, 1)[1]
     passes = 3 if settings.recompute is Recompute.FULL else 2
     rings = [space.encode(Skeleton((tuple(Slot(m, 1) for m in order),), settings)) for order in orders]
+    flows = min(host.gpus for host in hosts) if tables.flow_per_rank else 1
     known: dict[float, float] = {}
     exchange = 0.0
     for layer in job.model.layers:
         size = layer.output * settings.microbatch * job.precision.bytes
         if layer.reductions and size not in known:
             inside = max(collective_time(Operation.ALL_REDUCE, size, host.gpu, host.gpus) for host in hosts)
-            known[size] = inside + min(_between(tables, ring, size) for ring in rings)
+            known[size] = inside + min(_between(tables, ring, size, flows) for ring in rings)
         if layer.reductions:
             exchange += passes * layer.reductions * known[size]
     return Breakdown(
@@ -119,9 +119,8 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
     )
 
 
-def _between(tables: Tables, ring: Encoded, size: float) -> float:
+def _between(tables: Tables, ring: Encoded, size: float, flows: int) -> float:
     """Seconds of an all-reduce among one member of every machine."""
     members: Ints = np.arange(len(ring.machine))
-    flows = 1
     ways = (_ring_seconds(tables, ring, members, size, flows), _by_region_seconds(tables, ring, members, size, flows))
     return float(min(ways))

@@ -1,0 +1,130 @@
+"""A genome: which job has which machine, in which order they stand, and each job's grid of stages × replicas.
+
+DT-FM (Yuan et al., NeurIPS 2022) searches the groups of such a grid for one job; here the deal of machines to several
+jobs belongs to the genome too. Every change is one function of a genome and a random generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log1p
+
+import numpy as np
+
+from hulk.domain.plan import Recompute, Sync
+from hulk.search.baselines.groups import shares
+from hulk.search.baselines.scene import Scene
+from hulk.search.evaluate import JobSpace
+from hulk.search.objective import job_cost
+from hulk.search.seeds import slots_of, tour
+from hulk.search.skeleton import Settings, Skeleton, Slot
+
+IDLE = -1
+_EXTRAS = (0, 1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`replicas` pipelines of slots of `degree` GPUs. Striped: neighbours in the order hold the same stage of different
+    pipelines; otherwise they are consecutive stages of one."""
+
+    degree: int
+    replicas: int
+    striped: bool
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Genome:
+    """`owner` of each machine (a job's number or IDLE), `order` of all machines, `grids` of the jobs."""
+
+    owner: tuple[int, ...]
+    order: tuple[int, ...]
+    grids: tuple[Grid, ...]
+
+    def group(self, job: int) -> list[int]:
+        """A job's machines, in order."""
+        return [machine for machine in self.order if self.owner[machine] == job]
+
+
+def skeleton_of(space: JobSpace, machines: Sequence[int], grid: Grid) -> Skeleton | None:
+    """The grid laid over the machines; slots beyond what the model's layers can use stay idle. None: no machine."""
+    slots: list[Slot] = []
+    for machine in machines:
+        if machine in space.allowed:
+            slots.extend(slots_of(space, machine, grid.degree))
+    if not slots:
+        return None
+    replicas = min(grid.replicas, len(slots), space.job.global_batch // grid.settings.microbatch)
+    slots = slots[: replicas * len(space.job.model.layers)]
+    if grid.striped:
+        chains = tuple(tuple(slots[i::replicas]) for i in range(replicas))
+    else:
+        bounds = [round(i * len(slots) / replicas) for i in range(replicas + 1)]
+        chains = tuple(tuple(slots[bounds[i] : bounds[i + 1]]) for i in range(replicas))
+    return Skeleton(chains, grid.settings)
+
+
+def genome_cost(scene: Scene, genome: Genome) -> float:
+    """The default objective; a job that does not fit counts as waiting, and the more the further it is from fitting."""
+    total = 0.0
+    for j, space in enumerate(scene.spaces):
+        skeleton = skeleton_of(space, genome.group(j), genome.grids[j])
+        seconds = -1e9 if skeleton is None else space.seconds(skeleton)
+        total += job_cost(space.job, seconds) if seconds >= 0 else job_cost(space.job, None) * (1 + log1p(-seconds))
+    return total
+
+
+def random_genome(scene: Scene, rng: np.random.Generator) -> Genome:
+    """Half of them: machines in a tour, cut among the jobs at about their shares; the others: at random."""
+    count, jobs = len(scene.cluster.machines), len(scene.jobs)
+    part = np.array(shares(scene.jobs, float(rng.choice([0.0, 0.5, 1.0]))))
+    if rng.random() < 0.5:
+        space = scene.spaces[int(rng.integers(jobs))]
+        start = space.places.of_machine[int(rng.integers(count))]
+        order = tour(space, range(count), start)
+        weights = rng.dirichlet(np.append(part * jobs, 0.3) * 2 + 0.05)
+        sequence = [*rng.permutation(jobs).tolist(), IDLE]
+        ends = np.cumsum([weights[j] for j in sequence])
+        owner = [IDLE] * count
+        for position, machine in enumerate(order):
+            owner[machine] = sequence[min(jobs, int(np.searchsorted(ends, (position + 0.5) / count)))]
+    else:
+        order = rng.permutation(count).tolist()
+        chances = np.append(part, 0.1) / (part.sum() + 0.1)
+        owner = [IDLE if j == jobs else int(j) for j in rng.choice(jobs + 1, size=count, p=chances)]
+    grids = tuple(random_grid(space, rng, owner.count(j)) for j, space in enumerate(scene.spaces))
+    return Genome(tuple(owner), tuple(order), grids)
+
+
+def random_grid(space: JobSpace, rng: np.random.Generator, machines: int) -> Grid:
+    """Any degree; a number of replicas that is a power of two times 1 or 3; usual settings."""
+    most = max(1, machines * 8)
+    choices = [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if r <= most]
+    settings = Settings(
+        int(rng.choice(space.microbatches)),
+        extra=int(rng.choice(_EXTRAS)),
+        recompute=Recompute.FULL if rng.random() < 0.5 else Recompute.NONE,
+        sync=Sync.BY_REGION if rng.random() < 0.5 else Sync.RING,
+        shard_optimizer=bool(rng.random() < 0.5),
+    )
+    return Grid(int(rng.choice(space.degrees)), int(rng.choice(choices)), bool(rng.random() < 0.5), settings)
+
+
+def vary_grid(space: JobSpace, rng: np.random.Generator, grid: Grid, machines: int) -> Grid:
+    """One part of a grid changed."""
+    fresh = random_grid(space, rng, machines)
+    parts = (
+        replace(grid, degree=fresh.degree),
+        replace(grid, replicas=fresh.replicas),
+        replace(grid, replicas=max(1, grid.replicas + int(rng.choice([-1, 1])))),
+        replace(grid, striped=not grid.striped),
+        replace(grid, settings=replace(grid.settings, microbatch=fresh.settings.microbatch)),
+        replace(grid, settings=replace(grid.settings, extra=fresh.settings.extra)),
+        replace(grid, settings=replace(grid.settings, recompute=fresh.settings.recompute)),
+        replace(grid, settings=replace(grid.settings, sync=fresh.settings.sync)),
+        replace(grid, settings=replace(grid.settings, shard_optimizer=not grid.settings.shard_optimizer)),
+        fresh,
+    )
+    return parts[int(rng.integers(len(parts)))]

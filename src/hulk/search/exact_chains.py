@@ -1,0 +1,341 @@
+"""Compiled parts of the exact solver, first half: every pipeline that may be part of an optimal plan, and its times.
+
+A chain is a pipeline with its cuts: slots in the order of the stages and the last layer of each. `list_chains` walks
+over all of them depth first and leaves out those that cannot be part of a plan faster than `seconds`. All durations
+come from `hulk.cost.step`; what is here is order, bounds and bookkeeping.
+
+How many microbatches m a chain can do in a given time is bounded from above, for every stage s of the chain, by
+
+    head + m × (forward + backward) + tail            ≤ time
+    head + m × forward + what follows once + backward + tail ≤ time    (and with forward and backward exchanged)
+    head of a link + m × its transfer + ... + tail of a link ≤ time
+
+where head is the way of the first microbatch to the stage, tail the way of the last gradient from it to the first stage.
+"""
+
+# ruff: noqa: PLR0912, PLR0915  compiled code pays for every call it does not inline
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hulk.cost.pipeline import run_pipeline
+from hulk.cost.step import Durations, Encoded, Tables, _link, durations, seconds_of, stage_memory, transfer_seconds
+from hulk.search.fit import set_warmup
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Slots(NamedTuple):
+    """The Q different slots that a set of n machines offers."""
+
+    machine: Ints  # [Q] number in the cluster
+    local: Ints  # [Q] number in the set
+    place: Ints  # [Q] row in the tables
+    kind: Ints  # [Q]
+    ranks: Ints  # [Q]
+    gpus: Ints  # [n]
+    radix: Ints  # [n] usage of GPUs as one number: the sum of GPUs × radix
+    twin: Ints  # [n] an earlier machine of the set in the same place, or −1
+
+
+class Bounds(NamedTuple):
+    """What every plan needs at least, at one microbatch size."""
+
+    work: Floats  # [L + 1] layers l.. at the fastest kind of each, seconds
+    share: Floats  # [L + 1] the part of a microbatch's work in layers l.., by some weights that add up to 1
+    rate: Floats  # [n] such parts that one GPU of a machine does in a second, at most
+    sync: Floats  # [n] seconds to add up the first layer's gradients with any other replica, at least
+
+
+class Pool(NamedTuple):
+    """Room for C chains."""
+
+    stages: Ints  # [C]
+    slot: Ints  # [C, L]
+    last: Ints  # [C, L]
+    usage: Ints  # [C]
+    most: Ints  # [C] microbatches it can do in time, at most
+
+
+def empty_pool(count: int, layers: int) -> Pool:
+    """Room for `count` chains."""
+    return Pool(
+        np.zeros(count, np.int64),
+        np.zeros((count, layers), np.int64),
+        np.zeros((count, layers), np.int64),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+    )
+
+
+@njit(cache=True)
+def _at_most(time: float, each: float, most: int) -> int:
+    """How many of `each` seconds go into `time`, up to `most`; below 0 where time has run out."""
+    if time < 0:
+        return -1
+    if time >= each * most:
+        return most
+    return int(time / each)
+
+
+@njit(cache=True)
+def list_chains(
+    tables: Tables,
+    slots: Slots,
+    bounds: Bounds,
+    plan: Encoded,
+    out: Durations,
+    seconds: float,
+    total: int,
+    alone: bool,
+    shards: int,
+    mixed: bool,
+    pool: Pool,
+) -> int:
+    """Fill the pool with the chains that can be in a plan of less than `seconds`. Returns how many there are, which may
+    be more than found room.
+
+    total    microbatches of the step
+    alone    whether the chain is to be the only replica; otherwise the machines' other GPUs must be able to do the
+             microbatches that are left
+    shards   replicas that share the optimizer's state, at most
+    mixed    whether slots of one machine may differ in ranks
+    """
+    layers, count = tables.cut.shape[0], 0
+    options = slots.machine.shape[0]
+    free = slots.gpus.copy()
+    users = np.zeros(free.shape[0], np.int64)
+    degree = np.zeros(free.shape[0], np.int64)
+    rate_left = 0.0
+    for i in range(free.shape[0]):
+        rate_left += free[i] * bounds.rate[i]
+    choice = np.full(layers + 1, -1)
+    taken = np.zeros(layers + 1, np.bool_)
+    head, tail = np.zeros(layers), np.zeros(layers)
+    forward, backward = np.zeros(layers), np.zeros(layers)
+    budget = np.zeros(layers)
+    most = np.zeros(layers, np.int64)
+    usage = np.zeros(layers + 1, np.int64)
+    d = 0
+    while d >= 0:
+        if taken[d]:
+            q = choice[d] // layers
+            i = slots.local[q]
+            free[i] += slots.ranks[q]
+            users[i] -= 1
+            rate_left += slots.ranks[q] * bounds.rate[i]
+            taken[d] = False
+        a = plan.last[d - 1] + 1 if d > 0 else 0
+        choice[d] += 1
+        if choice[d] >= options * layers:
+            choice[d] = -1
+            d -= 1
+            continue
+        q, b = choice[d] // layers, choice[d] % layers
+        if b < a:
+            choice[d] += a - b - 1
+            continue
+        i, t, k = slots.local[q], slots.ranks[q], slots.kind[q]
+        possible = free[i] >= t and (mixed or users[i] == 0 or degree[i] == t)
+        if possible and alone and users[i] == 0:
+            twin = slots.twin[i]
+            possible = twin < 0 or users[twin] > 0
+        plan.machine[d], plan.place[d], plan.kind[d], plan.ranks[d] = slots.machine[q], slots.place[q], k, t
+        plan.first[d], plan.last[d] = a, b
+        if possible and d > 0:
+            possible = _link(tables, plan, d - 1, out)
+        if not possible:
+            choice[d] = q * layers + layers - 1
+            continue
+        sends = b < layers - 1
+        memory, params, _, _ = stage_memory(tables, a, b, t, 1, sends, shards)
+        if memory > tables.capacity[plan.place[d]]:
+            continue
+        f = tables.forward[k, b + 1] - tables.forward[k, a]
+        w = tables.backward[k, b + 1] - tables.backward[k, a]
+        if d == 0:
+            h, e, m = 0.0, 0.0, total if alone else total - 1
+            time = seconds - params / shards * tables.update[k]
+            if not alone:
+                time -= bounds.sync[i]
+        else:
+            h = head[d - 1] + forward[d - 1] + out.send_forward[d - 1] + out.latency[d - 1]
+            e = tail[d - 1] + backward[d - 1] + out.send_backward[d - 1] + out.latency[d - 1]
+            time, m = budget[d - 1], most[d - 1]
+            shared = 0.0
+            for layer in range(a, b + 1):
+                shared += tables.tied[layer]
+            if shared > 0:
+                flows = min(t, plan.ranks[0]) if tables.flow_per_rank else 1
+                wait, wire = transfer_seconds(tables, plan, d, 0, shared * tables.gradient_bytes, flows)
+                time -= 2 * wait + wire
+        rest = time - h - e
+        after = bounds.work[b + 1]
+        m = _at_most(rest, f + w, m)
+        m = min(m, _at_most(rest - w - after, f, m), _at_most(rest - f - after, w, m))
+        if d > 0:
+            slack = rest - f - w - after
+            m = min(m, 1 + _at_most(slack, out.send_forward[d - 1], m), 1 + _at_most(slack, out.send_backward[d - 1], m))
+        if m < 1:
+            continue
+        left = rate_left - t * bounds.rate[i]
+        if sends:
+            if left <= 0:
+                continue
+            m = min(m, _at_most(rest - f - w, bounds.share[b + 1] / left, m))
+        if m < (total if alone else 1) or (not alone and m + seconds * left < total):
+            continue
+        used = usage[d] + t * slots.radix[i]
+        if not sends:
+            if count < pool.stages.shape[0]:
+                pool.stages[count] = d + 1
+                for n in range(d):
+                    pool.slot[count, n] = choice[n] // layers
+                    pool.last[count, n] = plan.last[n]
+                pool.slot[count, d], pool.last[count, d] = q, b
+                pool.usage[count], pool.most[count] = used, m
+            count += 1
+            continue
+        free[i] -= t
+        users[i] += 1
+        degree[i] = t
+        rate_left = left
+        taken[d] = True
+        head[d], tail[d], forward[d], backward[d] = h, e, f, w
+        budget[d], most[d], usage[d + 1] = time, m, used
+        d += 1
+    return count
+
+
+@njit(cache=True)
+def write_chain(slots: Slots, pool: Pool, c: int, plan: Encoded, begin: int) -> int:
+    """Write chain c into a plan as its stages from `begin`. Returns the stage after its last."""
+    a = 0
+    for s in range(pool.stages[c]):
+        q, n = pool.slot[c, s], begin + s
+        plan.machine[n], plan.place[n] = slots.machine[q], slots.place[q]
+        plan.kind[n], plan.ranks[n] = slots.kind[q], slots.ranks[q]
+        plan.first[n], plan.last[n] = a, pool.last[c, s]
+        a = pool.last[c, s] + 1
+    return begin + pool.stages[c]
+
+
+@njit(cache=True)
+def best_alone(
+    tables: Tables,
+    slots: Slots,
+    pool: Pool,
+    count: int,
+    plan: Encoded,
+    out: Durations,
+    scratch: Floats,
+    total: int,
+    extra: int,
+    gpipe: bool,
+    seconds: float,
+) -> tuple[float, int]:
+    """The fastest of the pool's chains as the only replica: (seconds, chain), or (seconds, −1) where none is faster."""
+    best = -1
+    plan.microbatches[0] = total
+    for c in range(count):
+        plan.starts[1] = write_chain(slots, pool, c, plan, 0)
+        set_warmup(plan, 0, extra, gpipe, total)
+        trial = seconds_of(tables, plan, out, scratch)
+        if 0 <= trial < seconds:
+            seconds, best = trial, c
+    return seconds, best
+
+
+@njit(cache=True)
+def time_chains(
+    open_tables: Tables,
+    slots: Slots,
+    pool: Pool,
+    count: int,
+    plan: Encoded,
+    out: Durations,
+    total: int,
+    extra: int,
+    gpipe: bool,
+    seconds: float,
+    known: Floats,
+    times: Floats,
+    fixed: Floats,
+    update: Floats,
+) -> None:
+    """Seconds of each chain's pipeline for 1, 2, ... microbatches, inf from where no plan below `seconds` can have it.
+
+    open_tables   with memory without end: memory is checked where the number of replicas is known
+    known         [C, total + 1] the same under GPipe, which more warm-up than microbatches amounts to; with `gpipe`,
+                  what is filled in
+    times         [C, total + 1]
+    fixed         [C] seconds that a chain's shared parameters add
+    update        [C] seconds of the first stage's optimizer, not sharded
+    """
+    ends = np.empty((pool.slot.shape[1], 2 * total))
+    for c in range(count):
+        stages = pool.stages[c]
+        plan.starts[1] = write_chain(slots, pool, c, plan, 0)
+        durations(open_tables, plan, out)
+        fixed[c] = out.tie_seconds[1:stages].sum()
+        update[c] = out.update[0]
+        times[c, :] = np.inf
+        for m in range(1, min(total - 1, pool.most[c]) + 1):
+            if stages == 1:
+                times[c, m] = m * (out.forward[0] + out.backward[0])
+            elif not gpipe and extra >= m - 1:
+                times[c, m] = known[c, m]
+            else:
+                set_warmup(plan, 0, extra, gpipe, m)
+                run_pipeline(
+                    out.forward[:stages], out.backward[:stages], out.latency[:stages], out.send_forward[:stages],
+                    out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages], m, ends,
+                )  # fmt: skip
+                times[c, m] = ends[0, 2 * m - 1]
+            if times[c, m] + fixed[c] >= seconds:
+                times[c, m] = np.inf
+                break
+
+
+@njit(cache=True)
+def most_microbatches(
+    tables: Tables,
+    slots: Slots,
+    pool: Pool,
+    count: int,
+    sync: Floats,
+    total: int,
+    extra: int,
+    gpipe: bool,
+    seconds: float,
+    replicas: int,
+    times: Floats,
+    fixed: Floats,
+    update: Floats,
+    most: Ints,
+) -> None:
+    """most[c]: how many microbatches a chain can do as one of that many replicas (which share the optimizer's state),
+    by its times and its GPUs' memory; 0 where it can be none of them. `times` without columns: by the pool's bound."""
+    for c in range(count):
+        m = min(pool.most[c], total - replicas + 1)
+        if times.shape[1] > 0:
+            spare = seconds - fixed[c] - update[c] / replicas - sync[slots.local[pool.slot[c, 0]]]
+            while m > 0 and not times[c, m] < spare:
+                m -= 1
+        a, stages = 0, pool.stages[c]
+        for s in range(stages):
+            q, b = pool.slot[c, s], pool.last[c, s]
+            while m > 0:
+                in_flight = m if gpipe else min(m, stages - s + extra)
+                memory = stage_memory(tables, a, b, slots.ranks[q], in_flight, s + 1 < stages, replicas)[0]
+                if memory <= tables.capacity[slots.place[q]]:
+                    break
+                m -= 1
+            a = b + 1
+        most[c] = m
