@@ -9,6 +9,7 @@ from factories import GPU, FixedTimes, cluster, job, layer, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hulk.cost.compute import update_time
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible, JobPrice, Obstacle
@@ -35,7 +36,7 @@ def price(a_job, plan, where, *, compute=None, engine=BARE) -> JobPrice:
 def test_one_stage_is_compute_and_update():
     here = cluster({"a": "x"})
     result = price(job(4), JobPlan((pipeline(("a", 0, 3)),), 1), here)
-    update = 4 * PARAMS * 28 / (GPU.memory_bandwidth * 0.8)  # fused AdamW moves 28 bytes a parameter
+    update = update_time(4 * PARAMS, GPU, Precision.FP32, Optimizer.ADAMW)
     assert result.breakdown.compute == pytest.approx(8 * 4 * 3.0)
     assert result.breakdown.update == pytest.approx(update)
     assert result.step == pytest.approx(96.0 + update)

@@ -54,12 +54,20 @@ def plan_jobs(
     evaluations: int = DEFAULT_EVALUATIONS,
     seed: int = 0,
     progress: Progress | None = None,
+    keep_from: Mapping[str, frozenset[str]] | None = None,
 ) -> PlanResult:
-    """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it short."""
+    """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it short.
+    `keep_from` names, for a job, machines it must not use. Ctrl-C ends the search with the best so far."""
     begin = time.monotonic()
     rng = np.random.default_rng(seed)
     places = Places.of(cluster)
-    spaces = [JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs]
+    without = keep_from or {}
+    spaces = [
+        JobSpace(
+            job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset())
+        )
+        for job in jobs
+    ]
     annealer = Annealer(
         spaces,
         objective or Objective(),

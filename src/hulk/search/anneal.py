@@ -75,6 +75,7 @@ class Annealer:
         self.objective = objective
         self.rng = rng
         self.report = report
+        self.interrupted = False
         self.jobs = {space.job.name: space.job for space in spaces}
         self.machines = sorted(set().union(*(space.allowed for space in spaces)))
         latency = spaces[0].tables(Settings(spaces[0].microbatches[0])).latency
@@ -99,7 +100,7 @@ class Annealer:
         relative to the objective, that is taken lightly at first."""
         best, least = state.copy(), self.cost(state)
         used, cycle = 0, _FIRST_CYCLE
-        while used < evaluations and time.monotonic() < deadline:
+        while used < evaluations and time.monotonic() < deadline and not self.interrupted:
             length = min(cycle, evaluations - used)
             found, cost = self._cycle(best.copy(), least, length, deadline, hot)
             used += length
@@ -111,7 +112,7 @@ class Annealer:
     def _cycle(self, state: State, cost: float, length: int, deadline: float, hot: float) -> tuple[State, float]:
         best, least = state.copy(), cost
         for step in range(length):
-            if step % 32 == 0 and time.monotonic() > deadline:
+            if self.interrupted or (step % 32 == 0 and time.monotonic() > deadline):
                 break
             heat = hot * (_COLD / hot) ** (step / length)
             changes = self._propose(state)

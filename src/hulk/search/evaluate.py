@@ -52,12 +52,20 @@ class JobSpace:
     """All that search asks about one job on one cluster."""
 
     def __init__(
-        self, job: Job, cluster: Cluster, places: Places, *, compute: ComputeModel, engine: Engine, keep: int = 200_000
+        self,
+        job: Job,
+        cluster: Cluster,
+        places: Places,
+        *,
+        compute: ComputeModel,
+        engine: Engine,
+        without: frozenset[str] = frozenset(),
+        keep: int = 200_000,
     ) -> None:
         self.job = job
         self.cluster = cluster
         self.places = places
-        self.allowed = frozenset(i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region))
+        self.allowed = frozenset(i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region) and m.name not in without)
         self.compute = compute
         self.engine = engine
         self._books: dict[tuple[int, Recompute], Book] = {}

@@ -95,7 +95,6 @@ def list_chains(
     total: int,
     alone: bool,
     shards: int,
-    mixed: bool,
     pool: Pool,
 ) -> int:
     """Fill the pool with the chains that can be in a plan of less than `seconds`. Returns how many there are, which may
@@ -105,13 +104,11 @@ def list_chains(
     alone    whether the chain is to be the only replica; otherwise the machines' other GPUs must be able to do the
              microbatches that are left
     shards   replicas that share the optimizer's state, at most
-    mixed    whether slots of one machine may differ in ranks
     """
     layers, count = tables.cut.shape[0], 0
     options = slots.machine.shape[0]
     free = slots.gpus.copy()
     users = np.zeros(free.shape[0], np.int64)
-    degree = np.zeros(free.shape[0], np.int64)
     rate_left = 0.0
     for i in range(free.shape[0]):
         rate_left += free[i] * bounds.rate[i]
@@ -142,7 +139,7 @@ def list_chains(
             choice[d] += a - b - 1
             continue
         i, t, k = slots.local[q], slots.ranks[q], slots.kind[q]
-        possible = free[i] >= t and (mixed or users[i] == 0 or degree[i] == t)
+        possible = free[i] >= t
         if possible and alone and users[i] == 0:
             twin = slots.twin[i]
             possible = twin < 0 or users[twin] > 0
@@ -204,7 +201,6 @@ def list_chains(
             continue
         free[i] -= t
         users[i] += 1
-        degree[i] = t
         rate_left = left
         taken[d] = True
         head[d], tail[d], forward[d], backward[d] = h, e, f, w
@@ -237,7 +233,6 @@ def best_alone(
     scratch: Floats,
     total: int,
     extra: int,
-    gpipe: bool,
     seconds: float,
 ) -> tuple[float, int]:
     """The fastest of the pool's chains as the only replica: (seconds, chain), or (seconds, −1) where none is faster."""
@@ -245,7 +240,7 @@ def best_alone(
     plan.microbatches[0] = total
     for c in range(count):
         plan.starts[1] = write_chain(slots, pool, c, plan, 0)
-        set_warmup(plan, 0, extra, gpipe, total)
+        set_warmup(plan, 0, extra, False, total)
         trial = seconds_of(tables, plan, out, scratch)
         if 0 <= trial < seconds:
             seconds, best = trial, c
@@ -262,7 +257,6 @@ def time_chains(
     out: Durations,
     total: int,
     extra: int,
-    gpipe: bool,
     seconds: float,
     known: Floats,
     times: Floats,
@@ -272,8 +266,7 @@ def time_chains(
     """Seconds of each chain's pipeline for 1, 2, ... microbatches, inf from where no plan below `seconds` can have it.
 
     open_tables   with memory without end: memory is checked where the number of replicas is known
-    known         [C, total + 1] the same under GPipe, which more warm-up than microbatches amounts to; with `gpipe`,
-                  what is filled in
+    known         [C, total + 1] the same with all the warm-up there can be; without columns: not known
     times         [C, total + 1]
     fixed         [C] seconds that a chain's shared parameters add
     update        [C] seconds of the first stage's optimizer, not sharded
@@ -289,10 +282,10 @@ def time_chains(
         for m in range(1, min(total - 1, pool.most[c]) + 1):
             if stages == 1:
                 times[c, m] = m * (out.forward[0] + out.backward[0])
-            elif not gpipe and extra >= m - 1:
+            elif extra >= m - 1 and known.shape[1] > 0:
                 times[c, m] = known[c, m]
             else:
-                set_warmup(plan, 0, extra, gpipe, m)
+                set_warmup(plan, 0, extra, False, m)
                 run_pipeline(
                     out.forward[:stages], out.backward[:stages], out.latency[:stages], out.send_forward[:stages],
                     out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages], m, ends,
@@ -312,7 +305,6 @@ def most_microbatches(
     sync: Floats,
     total: int,
     extra: int,
-    gpipe: bool,
     seconds: float,
     replicas: int,
     times: Floats,
@@ -332,7 +324,7 @@ def most_microbatches(
         for s in range(stages):
             q, b = pool.slot[c, s], pool.last[c, s]
             while m > 0:
-                in_flight = m if gpipe else min(m, stages - s + extra)
+                in_flight = min(m, stages - s + extra)
                 memory = stage_memory(tables, a, b, slots.ranks[q], in_flight, s + 1 < stages, replicas)[0]
                 if memory <= tables.capacity[slots.place[q]]:
                     break

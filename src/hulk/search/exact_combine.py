@@ -149,16 +149,14 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
 
 
 @njit(cache=True)
-def _write(
-    slots: Slots, pool: Pool, chains: Ints, shares: Ints, extra: int, gpipe: bool, plan: Encoded
-) -> None:
+def _write(slots: Slots, pool: Pool, chains: Ints, shares: Ints, extra: int, plan: Encoded) -> None:
     begin = 0
     for p in range(chains.shape[0]):
         plan.starts[p] = begin
         begin = write_chain(slots, pool, chains[p], plan, begin)
         plan.starts[p + 1] = begin
         plan.microbatches[p] = shares[p]
-        set_warmup(plan, p, extra, gpipe, shares[p])
+        set_warmup(plan, p, extra, False, shares[p])
 
 
 @njit(cache=True)
@@ -239,7 +237,6 @@ def _orders(
     chains: Ints,
     shares: Ints,
     extra: int,
-    gpipe: bool,
     plan: Encoded,
     out: Durations,
     scratch: Floats,
@@ -248,7 +245,7 @@ def _orders(
 ) -> tuple[float, int]:
     """The best order of the replicas and way of sync: (seconds, plans priced). Fills `found` where it is below."""
     replicas = chains.shape[0]
-    _write(slots, pool, chains, shares, extra, gpipe, plan)
+    _write(slots, pool, chains, shares, extra, plan)
     priced = 1
     if _optimistic(tables, plan, out, scratch) >= seconds:
         return seconds, priced
@@ -264,7 +261,7 @@ def _orders(
                     used[o] = True
                     mine[p], its[p] = chains[o], shares[o]
                     break
-        _write(slots, pool, mine, its, extra, gpipe, plan)
+        _write(slots, pool, mine, its, extra, plan)
         for by_region in (False, True):
             if not by_region and not first and (replicas <= 3 or order[0] > 0):
                 continue  # a ring may start anywhere, and three have but one
@@ -293,8 +290,6 @@ def combine(
     update: Floats,
     total: int,
     extra: int,
-    gpipe: bool,
-    mixed: bool,
     plan: Encoded,
     out: Durations,
     scratch: Floats,
@@ -309,7 +304,7 @@ def combine(
     can    what `capacities` says
     """
     replicas = plan.microbatches.shape[0]
-    count, machines = pool.usage.shape[0], digits.shape[1]
+    count = pool.usage.shape[0]
     room = np.zeros(replicas + 1, np.int64)
     room[0] = digits.shape[0] - 1
     done = np.zeros(replicas + 1, np.int64)
@@ -342,8 +337,6 @@ def combine(
             continue
         at[p] = c + 1
         chains[p] = c
-        if not mixed and not _one_degree(slots, pool, chains, p, machines):
-            continue
         if p + 1 < replicas:
             room[p + 1] = room[p] - u
             done[p + 1] = done[p] + most[c]
@@ -380,13 +373,14 @@ def combine(
                 left -= shares[o]
             if 1 <= left <= limit[replicas - 1]:
                 shares[replicas - 1] = left
-                sorted_twins = True
+                new = extra == 0
+                for o in range(replicas):  # where no long pipeline has more, less warm-up comes to the same
+                    new |= shares[o] > extra and pool.stages[chains[o]] > 1
                 for o in range(replicas - 1):
-                    if chains[o] == chains[o + 1] and shares[o] < shares[o + 1]:
-                        sorted_twins = False
-                if sorted_twins:
+                    new &= chains[o] != chains[o + 1] or shares[o] >= shares[o + 1]
+                if new:
                     seconds, priced = _orders(
-                        tables, slots, pool, chains, shares, extra, gpipe, plan, out, scratch, seconds, found
+                        tables, slots, pool, chains, shares, extra, plan, out, scratch, seconds, found
                     )
                     steps += 20 * priced
             o = replicas - 2
@@ -400,16 +394,3 @@ def combine(
                 break
     return seconds, steps
 
-
-@njit(cache=True)
-def _one_degree(slots: Slots, pool: Pool, chains: Ints, p: int, machines: int) -> bool:
-    """Whether the chains up to p use every machine in slots of one size."""
-    degree = np.zeros(machines, np.int64)
-    for o in range(p + 1):
-        for s in range(pool.stages[chains[o]]):
-            q = pool.slot[chains[o], s]
-            i = slots.local[q]
-            if degree[i] not in (0, slots.ranks[q]):
-                return False
-            degree[i] = slots.ranks[q]
-    return True

@@ -20,7 +20,7 @@ def alone(
     del seed  # nothing is drawn
     scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
 
-    def place(space: JobSpace) -> Placement | str:
+    def place(space: JobSpace, _: dict[str, str]) -> Placement | str:
         machines = sorted(space.allowed)
         answers = [scene.arranged(space, group) for group in (machines, scene.reachable(space, machines))]
         found = min((answer for answer in answers if answer is not None), key=lambda answer: answer[1], default=None)

@@ -24,10 +24,10 @@ def data_parallel(
     wins, with the best microbatch, recomputation, sync and sharding of the optimizer. Jobs one after the other."""
     del seed  # nothing is drawn
     scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
-    return one_after_the_other("A", scene, lambda space: _place(scene, space))
+    return one_after_the_other("A", scene, lambda space, notes: _place(scene, space, notes))
 
 
-def _place(scene: Scene, space: JobSpace) -> Placement | str:
+def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | str:
     best: Found | None = None
     for replicas in _candidates(scene, space):
         found = _tuned(space, replicas)
@@ -35,6 +35,9 @@ def _place(scene: Scene, space: JobSpace) -> Placement | str:
             best = found
     if best is None:
         return "no machine can hold the whole model"
+    dropped = len(space.allowed) - len(best[0].machines)
+    if dropped:
+        notes[space.job.name] = f"{dropped} of {len(space.allowed)} machines are dropped"
     return scene.placement(space, best[0])
 
 

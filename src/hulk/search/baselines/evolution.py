@@ -82,7 +82,8 @@ def finish(name: str, scene: Scene, genome: Genome) -> BaselineResult:
     """A genome's result. A job whose grid does not fit gets the planner's own shapes before it waits."""
     known: dict[int, Found] = {}
     tuned = tuned_genome(scene, genome)
-    for j, space in enumerate(scene.spaces):
+    for j in scene.runnable:
+        space = scene.spaces[j]
         skeleton = skeleton_of(space, tuned.group(j), tuned.grids[j])
         seconds = -1.0 if skeleton is None else space.seconds(skeleton)
         found = (skeleton, seconds) if skeleton is not None and seconds >= 0 else None
@@ -96,7 +97,8 @@ def finish(name: str, scene: Scene, genome: Genome) -> BaselineResult:
 def tuned_genome(scene: Scene, genome: Genome) -> Genome:
     """The same grids with their settings tuned."""
     grids = list(genome.grids)
-    for j, space in enumerate(scene.spaces):
+    for j in scene.runnable:
+        space = scene.spaces[j]
         skeleton = skeleton_of(space, genome.group(j), grids[j])
         if skeleton is None:
             continue
@@ -132,22 +134,22 @@ def _mutated(scene: Scene, rng: np.random.Generator, genome: Genome) -> Genome:
     """One change: of a grid, of a machine's owner, of two machines' owners or places, of a region, or of the order."""
     kind = int(rng.integers(8))
     owner, order = list(genome.owner), list(genome.order)
-    jobs, count = len(scene.jobs), len(owner)
+    takers, count = (*scene.runnable, IDLE), len(owner)
     a, b = int(rng.integers(count)), int(rng.integers(count))
     if kind <= 2:
-        j = int(rng.integers(jobs))
+        j = int(rng.integers(len(scene.jobs)))
         grids = list(genome.grids)
         grids[j] = vary_grid(scene.spaces[j], rng, grids[j], owner.count(j))
         return replace(genome, grids=tuple(grids))
     if kind == 3:
-        owner[a] = int(rng.integers(IDLE, jobs))
+        owner[a] = int(rng.choice(takers))
     elif kind == 4:
         owner[a], owner[b] = owner[b], owner[a]
     elif kind == 5:
         i, k = order.index(a), order.index(b)
         order[i], order[k] = order[k], order[i]
     elif kind == 6:
-        taker, region = int(rng.integers(IDLE, jobs)), scene.cluster.machines[a].region
+        taker, region = int(rng.choice(takers)), scene.cluster.machines[a].region
         owner = [taker if m.region == region else own for m, own in zip(scene.cluster.machines, owner, strict=True)]
     else:
         space = scene.spaces[max(0, owner[a])]

@@ -67,9 +67,10 @@ def skeleton_of(space: JobSpace, machines: Sequence[int], grid: Grid) -> Skeleto
 
 
 def genome_cost(scene: Scene, genome: Genome) -> float:
-    """The default objective; a job that does not fit counts as waiting, and the more the further it is from fitting."""
+    """The default objective of the jobs that can run; one that does not fit counts as waiting, and the more the further it is from fitting."""
     total = 0.0
-    for j, space in enumerate(scene.spaces):
+    for j in scene.runnable:
+        space = scene.spaces[j]
         skeleton = skeleton_of(space, genome.group(j), genome.grids[j])
         seconds = -1e9 if skeleton is None else space.seconds(skeleton)
         total += job_cost(space.job, seconds) if seconds >= 0 else job_cost(space.job, None) * (1 + log1p(-seconds))
@@ -79,21 +80,23 @@ def genome_cost(scene: Scene, genome: Genome) -> float:
 def random_genome(scene: Scene, rng: np.random.Generator) -> Genome:
     """Half of them: machines in a tour, cut among the jobs at about their shares; the others: at random."""
     count, jobs = len(scene.cluster.machines), len(scene.jobs)
-    part = np.array(shares(scene.jobs, float(rng.choice([0.0, 0.5, 1.0]))))
+    takers = (*scene.runnable, IDLE)
+    part = np.array([shares(scene, float(rng.choice([0.0, 0.5, 1.0])))[j] for j in scene.runnable])
     if rng.random() < 0.5:
         space = scene.spaces[int(rng.integers(jobs))]
         start = space.places.of_machine[int(rng.integers(count))]
         order = tour(space, range(count), start)
         weights = rng.dirichlet(np.append(part * jobs, 0.3) * 2 + 0.05)
-        sequence = [*rng.permutation(jobs).tolist(), IDLE]
-        ends = np.cumsum([weights[j] for j in sequence])
+        sequence = [*rng.permutation(len(part)).tolist(), len(part)]
+        ends = np.cumsum(weights[sequence])
         owner = [IDLE] * count
         for position, machine in enumerate(order):
-            owner[machine] = sequence[min(jobs, int(np.searchsorted(ends, (position + 0.5) / count)))]
+            at = min(len(part), int(np.searchsorted(ends, (position + 0.5) / count)))
+            owner[machine] = takers[sequence[at]]
     else:
         order = rng.permutation(count).tolist()
         chances = np.append(part, 0.1) / (part.sum() + 0.1)
-        owner = [IDLE if j == jobs else int(j) for j in rng.choice(jobs + 1, size=count, p=chances)]
+        owner = [takers[j] for j in rng.choice(len(takers), size=count, p=chances)]
     grids = tuple(random_grid(space, rng, owner.count(j)) for j, space in enumerate(scene.spaces))
     return Genome(tuple(owner), tuple(order), grids)
 

@@ -19,9 +19,7 @@ from hulk.search.seeds import slots_of
 from hulk.search.skeleton import Chain, Settings
 
 _LOOKAHEAD = (0, 2, 8, 32)
-NO_ROOM = (
-    "GPipe holds the activations of the whole batch, which does not fit at any microbatch: priced with 1F1B instead"
-)
+NO_ROOM = "GPipe holds the activations of the whole batch, which does not fit at any microbatch: 1F1B instead"
 
 
 def gpipe_in_file_order(
@@ -43,33 +41,31 @@ def gpipe_on_a_tour(
 
 
 def _result(name: str, scene: Scene, *, toured: bool) -> BaselineResult:
-    notes: dict[str, str] = {}
-
-    def place(space: JobSpace) -> Placement | str:
-        machines = _as_many_as_layers(scene, space)
-        orders = tours(space, machines) if toured else [machines]
-        chains = [chain for order in orders for chain in _chains(space, order)]
-        whole = [Settings(b, gpipe=True, recompute=r) for b in space.microbatches for r in Recompute]
-        found = _best(space, chains, whole)
-        if found is None:
-            ahead = [
-                Settings(b, extra=extra, recompute=r)
-                for b in space.microbatches for r in Recompute for extra in _LOOKAHEAD
-            ]  # fmt: skip
-            found = _best(space, chains, ahead)
+    def place(space: JobSpace, notes: dict[str, str]) -> Placement | str:
+        for machines in scene.by_memory(space):
+            fastest = _as_many_as_layers(scene, space, machines)
+            orders = tours(space, fastest) if toured else [fastest]
+            if all(_blocked_hop(scene, order) for order in orders):
+                break
+            chains = [chain for order in orders for chain in _chains(space, order)]
+            found, note = _best(space, chains)
             if found is None:
-                return _reason(scene, orders)
-            notes[space.job.name] = NO_ROOM
-        return scene.placement(space, found[0])
+                continue
+            dropped = len(space.allowed) - len(machines)
+            smallest = f"{dropped} machines whose GPUs are too small for a layer are dropped" if dropped else ""
+            if note or smallest:
+                notes[space.job.name] = "; ".join(filter(None, (note, smallest)))
+            return scene.placement(space, found[0])
+        hop = _blocked_hop(scene, orders[0])
+        return f"the link between the neighbours {hop} is blocked" if hop else "a stage does not fit on any choice"
 
-    result = one_after_the_other(name, scene, place)
-    return BaselineResult(name, concurrent=False, placed=result.placed, waiting=result.waiting, notes=notes)
+    return one_after_the_other(name, scene, place)
 
 
-def _as_many_as_layers(scene: Scene, space: JobSpace) -> list[int]:
-    """All machines the job may use, in file order; where the model has fewer layers, the fastest ones."""
+def _as_many_as_layers(scene: Scene, space: JobSpace, machines: Sequence[int]) -> list[int]:
+    """The machines, in file order; where the model has fewer layers, the fastest ones."""
     layers = len(space.job.model.layers)
-    fastest = sorted(space.allowed, key=lambda machine: (-scene.power(space.job, machine), machine))
+    fastest = sorted(machines, key=lambda machine: (-scene.power(space.job, machine), machine))
     return sorted(fastest[:layers])
 
 
@@ -83,25 +79,23 @@ def _chains(space: JobSpace, order: Sequence[int]) -> Iterator[Chain]:
             yield tuple(slot for slots in cut for slot in slots)
 
 
-def _best(space: JobSpace, chains: Iterable[Chain], options: Sequence[Settings]) -> Found | None:
-    best: Found | None = None
-    for chain in dict.fromkeys(chains):
-        found = best_settings(space, (chain,), options)
-        if found is not None and (best is None or found[1] < best[1]):
-            best = found
-    return best
+def _best(space: JobSpace, chains: Iterable[Chain]) -> tuple[Found | None, str]:
+    """The best chain with the best settings, and a note: GPipe where it fits at all, else 1F1B."""
+    chains = list(dict.fromkeys(chains))
+    gpipe = [Settings(b, gpipe=True, recompute=r) for b in space.microbatches for r in Recompute]
+    ahead = [Settings(b, extra=e, recompute=r) for b in space.microbatches for r in Recompute for e in _LOOKAHEAD]
+    for options, note in ((gpipe, ""), (ahead, NO_ROOM)):
+        found = [best_settings(space, (chain,), options) for chain in chains]
+        fitting = [entry for entry in found if entry is not None]
+        if fitting:
+            return min(fitting, key=lambda entry: entry[1]), note
+    return None, ""
 
 
-def _reason(scene: Scene, orders: Sequence[Sequence[int]]) -> str:
-    """Why no order works: a hop that is blocked, or memory."""
-    names = scene.cluster.machines
-    of_machine = scene.spaces[0].places.of_machine
-    hops = [
-        next(((a, b) for a, b in pairwise(order) if np.isinf(scene.latency[of_machine[a], of_machine[b]])), None)
-        for order in orders
-    ]
-    blocked = [hop for hop in hops if hop is not None]
-    if len(blocked) == len(orders):
-        a, b = blocked[0]
-        return f"{names[a].name} and {names[b].name} are neighbours, but the link between them is blocked"
-    return "a stage does not fit into memory on some machine (every machine must hold a layer), or a link is blocked"
+def _blocked_hop(scene: Scene, order: Sequence[int]) -> str:
+    """The first hop of an order that is blocked, in words; empty where none is."""
+    row, machines = scene.spaces[0].places.of_machine, scene.cluster.machines
+    for a, b in pairwise(order):
+        if np.isinf(scene.latency[row[a], row[b]]):
+            return f"{machines[a].name} and {machines[b].name}"
+    return ""

@@ -9,6 +9,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.search.assign import state_bytes
 from hulk.search.baselines.groups import (
     EXPONENTS,
     Best,
@@ -17,7 +18,6 @@ from hulk.search.baselines.groups import (
     repair,
     shares,
     side_by_side,
-    state_bytes,
 )
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Scene
@@ -45,17 +45,19 @@ def greedy_by_region(
 
 def _deal(scene: Scene, exponent: float, *, whole: bool) -> Groups:
     free = set(range(len(scene.cluster.machines)))
-    part = shares(scene.jobs, exponent)
+    part = shares(scene, exponent)
     groups: list[frozenset[int]] = [frozenset()] * len(scene.jobs)
-    for j in largest_first(scene.jobs):
+    for j in largest_first(scene):
         space = scene.spaces[j]
+        if not part[j]:
+            continue
         wanted = part[j] * sum(scene.power(space.job, machine) for machine in range(len(scene.cluster.machines)))
         regions: dict[str, list[int]] = {}
         for machine in sorted(free & space.allowed):
             regions.setdefault(scene.cluster.machines[machine].region, []).append(machine)
         strongest = sorted(regions, key=lambda r: -sum(scene.power(space.job, machine) for machine in regions[r]))
         tries = [_grow(scene, space, regions, start, wanted, whole=whole) for start in strongest[:_STARTS]]
-        priced = [(scene.arranged(space, group, tuned=False), group) for group in tries]
+        priced = [(scene.arranged(space, group, quick=True), group) for group in tries]
         fitting = [(found[1], group) for found, group in priced if found is not None]
         if fitting:
             groups[j] = min(fitting, key=lambda entry: entry[0])[1]
@@ -72,7 +74,7 @@ def _grow(
     row = space.places.of_machine
     latency = scene.latency[row[regions[start][0]]]
     order = sorted(regions, key=lambda name: (name != start, latency[row[regions[name][0]]]))
-    need = state_bytes(space.job)
+    need = state_bytes(space)
     group: list[int] = []
     for name in order:
         own = sorted(regions[name], key=lambda machine: -scene.power(space.job, machine))
@@ -80,6 +82,6 @@ def _grow(
             group = group + step
             power = sum(scene.power(space.job, machine) for machine in group)
             enough = power >= wanted and scene.room(group) >= need
-            if enough and scene.arranged(space, group, tuned=False) is not None:
+            if enough and scene.arranged(space, group, quick=True) is not None:
                 return frozenset(group)
     return frozenset(group)

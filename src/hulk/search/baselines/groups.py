@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from hulk.cost.memory import optimizer_bytes, weight_bytes
-from hulk.domain.job import Job
+from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Found, Scene
 from hulk.search.evaluate import JobSpace
@@ -22,22 +21,19 @@ EXPONENTS = (1.0, 0.5)
 """Of a job's work in its share: 1 lets all jobs end a step together, ½ makes the sum of their step times least."""
 
 
-def shares(jobs: Sequence[Job], exponent: float) -> list[float]:
-    """Each job's part of the cluster: its weighted FLOPs to the power `exponent`."""
+def shares(scene: Scene, exponent: float) -> list[float]:
+    """Each job's part of the cluster: its weighted FLOPs to the power `exponent`; 0 where it cannot run at all."""
     work = [
-        (job.weight * job.model.flops_per_sample * job.global_batch * (job.steps or 1.0)) ** exponent for job in jobs
+        0.0 if scene.obstacle(space) else job_cost(space.job, space.job.model.flops_per_sample * space.job.global_batch)
+        for space in scene.spaces
     ]
-    return [part / sum(work) for part in work]
+    powers = [amount**exponent if amount else 0.0 for amount in work]
+    return [amount / (sum(powers) or 1.0) for amount in powers]
 
 
-def state_bytes(job: Job) -> float:
-    """Bytes of weights, gradients and optimizer state: what makes a job large."""
-    return job.model.params * float(weight_bytes(job.precision) + optimizer_bytes(job.precision, job.optimizer))
-
-
-def largest_first(jobs: Sequence[Job]) -> list[int]:
+def largest_first(scene: Scene) -> list[int]:
     """The jobs' numbers from large to small."""
-    return sorted(range(len(jobs)), key=lambda j: (-state_bytes(jobs[j]), j))
+    return sorted(range(len(scene.jobs)), key=lambda j: (-state_bytes(scene.spaces[j]), j))
 
 
 def by_nearness(scene: Scene, space: JobSpace, start: int, machines: Sequence[int]) -> list[int]:
@@ -100,16 +96,18 @@ def _row(space: JobSpace, machines: Sequence[int]) -> int:
 
 def cost(scene: Scene, groups: Groups) -> float:
     """The default objective of a deal, by a quick look at each group."""
-    found = [scene.arranged(space, group, tuned=False) for space, group in zip(scene.spaces, groups, strict=True)]
+    found = [scene.arranged(space, group, quick=True) for space, group in zip(scene.spaces, groups, strict=True)]
     return sum(job_cost(job, None if f is None else f[1]) for job, f in zip(scene.jobs, found, strict=True))
 
 
 def repair(scene: Scene, groups: Groups) -> Groups:
     """Every job that fits nowhere in its group takes the nearest few machines that hold it, from the idle ones and from
     jobs that still fit without them, at the place where the deal as a whole is best. Small jobs first."""
-    for j in reversed(largest_first(scene.jobs)):
+    for j in reversed(largest_first(scene)):
         space = scene.spaces[j]
-        if scene.arranged(space, groups[j], tuned=False) is None and settle(scene, space, groups[j]) is None:
+        if scene.obstacle(space):
+            groups = tuple(frozenset() if i == j else group for i, group in enumerate(groups))
+        elif scene.arranged(space, groups[j], quick=True) is None and settle(scene, space, groups[j]) is None:
             groups = min(_taken(scene, j, groups), key=lambda deal: cost(scene, deal), default=groups)
         if scene.over:
             break
@@ -129,7 +127,7 @@ def _taken(scene: Scene, j: int, groups: Groups) -> Iterator[Groups]:
             mine = groups[j] | set(near[:size])
             if size > len(near) or scene.over:
                 break
-            if scene.arranged(space, mine, tuned=False) is None:
+            if scene.arranged(space, mine, quick=True) is None:
                 continue
             deal = tuple(mine if i == j else group - mine for i, group in enumerate(groups))
             lost = [
@@ -143,9 +141,9 @@ def _taken(scene: Scene, j: int, groups: Groups) -> Iterator[Groups]:
 def _keeps(scene: Scene, i: int, deal: Groups, before: Groups) -> bool:
     """Whether a donor still fits, or did not before."""
     space = scene.spaces[i]
-    if scene.arranged(space, deal[i], tuned=False) is not None:
+    if scene.arranged(space, deal[i], quick=True) is not None:
         return True
-    return scene.arranged(space, before[i], tuned=False) is None
+    return scene.arranged(space, before[i], quick=True) is None
 
 
 def side_by_side(

@@ -32,11 +32,10 @@ def metis(
     seen: set[Groups] = set()
     for round_number in range(_MOST_ROUNDS):
         for exponent in EXPONENTS:
-            groups = _partition(scene, shares(scene.jobs, exponent), seed=seed + round_number)
-            if groups in seen:
-                continue
-            seen.add(groups)
-            best.offer(*side_by_side("metis", scene, repair(scene, groups)))
+            groups = _partition(scene, shares(scene, exponent), seed=seed + round_number)
+            if groups not in seen:
+                seen.add(groups)
+                best.offer(*side_by_side("metis", scene, repair(scene, groups)))
             if scene.over:
                 break
         if scene.over:
@@ -46,37 +45,59 @@ def metis(
 
 
 def _partition(scene: Scene, part: Sequence[float], *, seed: int) -> Groups:
-    """One METIS call. Machines weigh by compute; machines that cannot talk have no edge."""
+    """Recursive bisection as METIS itself does it, one call a cut: its own recursion prints to stdout where a part is
+    lighter than any machine."""
+    groups: list[frozenset[int]] = [frozenset()] * len(part)
+    everyone = [j for j in largest_first(scene) if part[j] > 0]
+    todo = [(everyone, list(range(len(scene.cluster.machines))))] if everyone else []
+    while todo:
+        jobs, machines = todo.pop()
+        if len(jobs) == 1 or len(machines) <= 1:
+            groups[jobs[0]] = frozenset(machines)
+            continue
+        sides = _halves(jobs, part)
+        first = sum(part[j] for j in sides[0]) / sum(part[j] for j in jobs)
+        owners = _bisected(scene, machines, first, seed)
+        for side in (0, 1):
+            todo.append((sides[side], [m for m, owner in zip(machines, owners, strict=True) if owner == side]))
+    return tuple(groups)
+
+
+def _halves(jobs: Sequence[int], part: Sequence[float]) -> tuple[list[int], list[int]]:
+    """Two sets of jobs with about as much to get, filled from large to small."""
+    sides: tuple[list[int], list[int]] = ([], [])
+    for j in sorted(jobs, key=lambda j: -part[j]):
+        min(sides, key=lambda side: sum(part[i] for i in side)).append(j)
+    return sides
+
+
+def _bisected(scene: Scene, machines: Sequence[int], first: float, seed: int) -> list[int]:
+    """One METIS call: 0 or 1 for each machine. Machines weigh by compute; machines that cannot talk have no edge."""
     try:
         import pymetis
     except ImportError:
         raise HulkError("the METIS baseline needs pymetis: pip install pymetis") from None
-    count = len(scene.cluster.machines)
-    if len(part) == 1 or count == 1:
-        owners = np.zeros(count, int)
-        owners[:] = largest_first(scene.jobs)[0]
-    else:
-        power = np.array([scene.power(scene.jobs[0], machine) for machine in range(count)])
-        starts, ends, weights = _edges(scene)
-        _, found = pymetis.part_graph(
-            len(part),
-            xadj=starts,
-            adjncy=ends,
-            vweights=np.maximum(1, (power / power.max() * 1000)).astype(int).tolist(),
-            eweights=weights,
-            tpwgts=[float(p) for p in part],
-            recursive=True,
-            options=pymetis.Options(seed=seed),
-        )
-        owners = np.array(found)
-    return tuple(frozenset(int(m) for m in np.flatnonzero(owners == j)) for j in range(len(part)))
+    power = np.array([scene.power(scene.jobs[0], machine) for machine in machines])
+    starts, ends, weights = _edges(scene, machines)
+    if not ends:
+        return [0 if i < first * len(machines) else 1 for i in range(len(machines))]
+    _, owners = pymetis.part_graph(
+        2,
+        xadj=starts,
+        adjncy=ends,
+        vweights=np.maximum(1, power / power.max() * 1000).astype(int).tolist(),
+        eweights=weights,
+        tpwgts=[first, 1 - first],
+        options=pymetis.Options(seed=seed),
+    )
+    return list(owners)
 
 
-def _edges(scene: Scene) -> tuple[list[int], list[int], list[int]]:
+def _edges(scene: Scene, machines: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
     """The graph as METIS wants it: neighbours of machine i are ends[starts[i]:starts[i + 1]]."""
     space = scene.spaces[0]
-    rows = np.array(space.places.of_machine)
-    tables = space.tables(_any_settings(scene))
+    rows = np.array(space.places.of_machine)[list(machines)]
+    tables = space.tables(Settings(space.microbatches[0]))  # links are the same at all settings
     seconds = tables.latency + _REFERENCE_BYTES / np.minimum(tables.bandwidth, tables.ceiling)
     nearness = 1.0 / seconds
     scale = _HEAVIEST / nearness.max()
@@ -89,8 +110,3 @@ def _edges(scene: Scene) -> tuple[list[int], list[int], list[int]]:
         weights.extend(near[usable].tolist())
         starts.append(len(ends))
     return starts, ends, weights
-
-
-def _any_settings(scene: Scene) -> Settings:
-    """Links are the same in the tables of all settings."""
-    return Settings(scene.spaces[0].microbatches[0])

@@ -18,7 +18,7 @@ class Baseline(Protocol):
     """Plans jobs in one fixed way, as well as that way allows.
 
     Every plan in the result passes `hulk.domain.check.check_plan` and has the seconds that `hulk.cost.price` gives it;
-    a job without a plan waits with a reason. The same seed gives the same result unless the time limit cuts the work off.
+    a job without a plan waits with a reason. The same seed gives the same result unless the time limit cuts it short.
     """
 
     def __call__(

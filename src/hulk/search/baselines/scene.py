@@ -1,9 +1,9 @@
-"""What baselines share: the jobs' spaces, who can reach whom, how long there is, and how a skeleton becomes a result."""
+"""What baselines share: the jobs' spaces, who can reach whom, how long there is, how a skeleton becomes a result."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,20 +11,18 @@ import numpy as np
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
-from hulk.cost.memory import optimizer_bytes, weight_bytes
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.cost.step import Floats
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.seeds import arrange, tour
 from hulk.search.skeleton import Chain, Settings, Skeleton
 from hulk.units import format_size
 
-# Moving single microbatches between replicas is tried for every pair of them: not worth its time for many replicas.
-_REFINE_REPLICAS = 24
 _CLIQUE_STARTS = 16
 
 Found = tuple[Skeleton, float]
@@ -63,6 +61,11 @@ class Scene:
         space = self.spaces[0]
         return space.tables(Settings(space.microbatches[0])).latency
 
+    @cached_property
+    def runnable(self) -> tuple[int, ...]:
+        """The numbers of the jobs that nothing plain keeps from running."""
+        return tuple(j for j, space in enumerate(self.spaces) if self.obstacle(space) is None)
+
     def power(self, job: Job, machine: int) -> float:
         """FLOP/s of a machine at the job's precision: what a share of the cluster is counted in."""
         host = self.cluster.machines[machine]
@@ -95,29 +98,36 @@ class Scene:
             best = max(best, clique, key=lambda rows: sum(power[row] for row in rows))
         return sorted(machine for row in best for machine in by_place[row])
 
-    def arranged(self, space: JobSpace, machines: Iterable[int], *, tuned: bool = True) -> Found | None:
-        """The planner's own shape search on exactly these machines; None where nothing fits. Kept."""
+    def arranged(self, space: JobSpace, machines: Iterable[int], *, quick: bool = False) -> Found | None:
+        """The planner's own shape search on exactly these machines; None where nothing fits. `quick` looks closely only
+        where a quick look finds nothing. Answers are kept."""
         group = frozenset(machines) & space.allowed
-        key = (space.job.name, group, tuned)
+        key = (space.job.name, group, quick)
         if key not in self._arranged:
-            found = arrange(space, sorted(group), keep=2 if tuned else 1, tuned=tuned) if group else None
-            self._arranged[key] = found if found is not None and found[1] >= 0 else None
+            found = arrange(space, sorted(group), quick=quick) if group else None
+            fits = found is not None and found[1] >= 0
+            self._arranged[key] = found if fits else self.arranged(space, group) if quick else None
         return self._arranged[key]
+
+    def by_memory(self, space: JobSpace) -> Iterator[list[int]]:
+        """The machines that the job may use, in file order: all, then without those whose GPUs have least memory, and
+        so on: the smallest must not keep a system that needs every machine from running at all."""
+        sizes = sorted({self.cluster.machines[machine].memory for machine in space.allowed})
+        for least in sizes:
+            yield [machine for machine in sorted(space.allowed) if self.cluster.machines[machine].memory >= least]
 
     def placement(self, space: JobSpace, skeleton: Skeleton) -> Placement:
         """The plan of a skeleton that fits, by the price."""
-        rounds = 8 if len(skeleton.chains) <= _REFINE_REPLICAS else 0
-        plan, seconds = space.plan(skeleton, rounds=rounds)
+        plan, _ = space.plan(skeleton)
         price = price_job(space.job, plan, self.cluster, compute=self.compute, engine=self.engine)
         assert not isinstance(price, Infeasible), price.reason
-        return Placement(plan, seconds, price.breakdown)
+        return Placement(plan, price.step, price.breakdown)
 
     def obstacle(self, space: JobSpace) -> str | None:
         """Why a job cannot run on this cluster whoever plans, where that is plain."""
-        job = space.job
         if not space.allowed:
             return "no machine is in a region where the job may run"
-        needed = job.model.params * float(weight_bytes(job.precision) + optimizer_bytes(job.precision, job.optimizer))
+        needed = state_bytes(space)
         room = self.room(space.allowed)
         if needed > room:
             return (
@@ -128,18 +138,20 @@ class Scene:
 
 
 def one_after_the_other(
-    name: str, scene: Scene, place: Callable[[JobSpace], Placement | str], notes: Mapping[str, str] | None = None
+    name: str, scene: Scene, place: Callable[[JobSpace, dict[str, str]], Placement | str]
 ) -> BaselineResult:
-    """A result in which every job has all machines for itself. `place` answers with a placement, or with a reason."""
+    """A result in which every job has all machines for itself. `place` answers with a placement or a reason to wait,
+    and may leave a note under the job's name."""
     placed: dict[str, Placement] = {}
     waiting: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for space in scene.spaces:
-        answer = scene.obstacle(space) or place(space)
+        answer = scene.obstacle(space) or place(space, notes)
         if isinstance(answer, str):
             waiting[space.job.name] = answer
         else:
             placed[space.job.name] = answer
-    return BaselineResult(name, concurrent=False, placed=placed, waiting=waiting, notes=dict(notes or {}))
+    return BaselineResult(name, concurrent=False, placed=placed, waiting=waiting, notes=notes)
 
 
 def best_settings(space: JobSpace, chains: tuple[Chain, ...], options: Iterable[Settings]) -> Found | None:

@@ -13,7 +13,8 @@ N GPUs on n machines, m microbatches of b sequences, layer l with r_l all-reduce
     update     = parameters of one GPU (split / N + whole) on the slowest type
 
 The strongest reading: every GPU's slice is in proportion to its speed, small slices cost no efficiency, heads need not
-divide evenly. Memory is divided evenly and must fit on the smallest GPU. Layers wait for their all-reduces.
+divide evenly. Memory is divided evenly and must fit on the smallest GPU: where it does not,
+the machines with the smallest GPUs are dropped. Layers wait for their all-reduces.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, one_after_the_other, tours
 from hulk.search.evaluate import JobSpace
 from hulk.search.skeleton import Settings, Skeleton, Slot
-from hulk.units import format_size
 
 
 def tensor_parallel(
@@ -45,26 +45,23 @@ def tensor_parallel(
     """Every layer on every GPU, with the best microbatch and recomputation. Jobs one after the other."""
     del seed  # nothing is drawn
     scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
-    return one_after_the_other("C", scene, lambda space: _place(scene, space))
+    return one_after_the_other("C", scene, lambda space, notes: _place(scene, space, notes))
 
 
-def _place(scene: Scene, space: JobSpace) -> Placement | str:
-    orders = tours(space, sorted(space.allowed))
-    best: Breakdown | None = None
-    least_short = float("inf")
-    for settings in _options(space.job):
-        short = _shortage(scene, space, settings)
-        least_short = min(least_short, short)
-        if short > 0:
+def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | str:
+    for machines in scene.by_memory(space):
+        fitting = [settings for settings in _options(space.job) if _fits(scene, space, settings, machines)]
+        if not fitting:
             continue
-        parts = _parts(scene, space, settings, orders)
-        if np.isfinite(parts.step) and (best is None or parts.step < best.step):
-            best = parts
-    if best is not None:
+        orders = tours(space, machines)
+        best = min((_parts(scene, space, settings, orders) for settings in fitting), key=lambda parts: parts.step)
+        if not np.isfinite(best.step):
+            return "blocked links leave no ring over all machines"
+        if len(machines) < len(space.allowed):
+            dropped = len(space.allowed) - len(machines)
+            notes[space.job.name] = f"{dropped} machines whose GPUs are too small for their part are dropped"
         return Placement(None, best.step, best)
-    if least_short > 0:
-        return f"the smallest GPU is short of {format_size(least_short)} for its even part of every layer"
-    return "blocked links leave no ring over all machines"
+    return "an even part of every layer does not fit on any choice of GPUs"
 
 
 def _options(job: Job) -> Iterator[Settings]:
@@ -76,12 +73,12 @@ def _options(job: Job) -> Iterator[Settings]:
         size *= 2
 
 
-def _shortage(scene: Scene, space: JobSpace, settings: Settings) -> float:
-    """Bytes by which the smallest GPU is too small for 1 / N of everything; at most 0 where it fits."""
+def _fits(scene: Scene, space: JobSpace, settings: Settings, machines: list[int]) -> bool:
+    """Whether the smallest GPU holds 1 / N of everything."""
     tables = space.tables(settings)
-    gpus = sum(scene.cluster.machines[machine].gpus for machine in space.allowed)
+    gpus = sum(scene.cluster.machines[machine].gpus for machine in machines)
     needs = stage_memory(tables, 0, len(space.job.model.layers) - 1, gpus, 1, False, 1)[0]
-    return float(needs - min(tables.capacity[space.places.of_machine[machine]] for machine in space.allowed))
+    return bool(needs <= min(tables.capacity[space.places.of_machine[machine]] for machine in machines))
 
 
 def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[int]]) -> Breakdown:
@@ -90,7 +87,7 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
     microbatches = job.global_batch // settings.microbatch
     kinds = space.book(settings).kinds
     layers = len(job.model.layers)
-    hosts = [scene.cluster.machines[machine] for machine in sorted(space.allowed)]
+    hosts = [scene.cluster.machines[machine] for machine in orders[0]]
     rows = {host.gpu.name: kinds[host.gpu.name, 1] for host in hosts}
     speed = sum(
         host.gpus / (tables.forward[rows[host.gpu.name], layers] + tables.backward[rows[host.gpu.name], layers])
@@ -111,7 +108,7 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
         if layer.reductions:
             exchange += passes * layer.reductions * known[size]
     return Breakdown(
-        compute=microbatches / speed,
+        compute=float(microbatches / speed),
         bubble=0.0,
         transfer=microbatches * exchange,
         sync=0.0,

@@ -1,0 +1,156 @@
+"""`hulk plan`: who trains what, cut how. The main job."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hulk.cli.price import JsonOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hulk.search.objective import Objective
+
+ClusterArgument = Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")]
+JobsArgument = Annotated[str, typer.Argument(help="a jobs file, or the name of bundled jobs")]
+OutOption = Annotated[str | None, typer.Option("--out", "-o", help="write the plan to this file (JSON)")]
+LimitOption = Annotated[float, typer.Option("--time-limit", min=0.1, help="seconds to search at most")]
+EvaluationsOption = Annotated[int, typer.Option(min=1, help="shapes to try: more is better and slower")]
+SeedOption = Annotated[int, typer.Option(min=0, help="the same seed gives the same plan")]
+CostOption = Annotated[str | None, typer.Option(help='most throughput for at most this, such as "50 $/h"')]
+ThroughputOption = Annotated[float | None, typer.Option(min=0, help="least money for at least so many tokens/s")]
+ExactOption = Annotated[bool, typer.Option("--exact", help="the proven optimum; small cases only")]
+PinOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine for a job")]
+AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine from a job")]
+
+
+def plan(
+    cluster: ClusterArgument,
+    jobs: JobsArgument,
+    out: OutOption = None,
+    time_limit: LimitOption = 20.0,
+    evaluations: EvaluationsOption = 40_000,
+    seed: SeedOption = 0,
+    max_cost: CostOption = None,
+    min_throughput: ThroughputOption = None,
+    exact: ExactOption = False,
+    pin: PinOption = None,
+    avoid: AvoidOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
+
+    Ctrl-C ends the search with the best plan so far. Exit code 3 when a job finds no place; the others are planned.
+    """
+    from hulk.cli.inputs import announce_compilation
+    from hulk.cost.compute import ComputeModel
+    from hulk.cost.price import price_plan
+    from hulk.io.cluster_file import load_cluster
+    from hulk.io.jobs_file import load_jobs
+    from hulk.io.plan_file import save_plan
+    from hulk.io.profiles import bundled_profiles
+
+    machines, work = load_cluster(cluster), load_jobs(jobs)
+    compute = ComputeModel(bundled_profiles())
+    keep = _reservations(pin or [], avoid or [], [job.name for job in work], machines.machine)
+    objective = _objective(max_cost, min_throughput)
+    announce_compilation()
+    if exact:
+        from hulk.search.exact import solve_exactly
+
+        best, _ = solve_exactly(machines, work, compute=compute)
+    else:
+        from hulk.planner import plan_jobs
+
+        with _Bar(quiet=as_json) as bar:
+            result = plan_jobs(
+                machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
+                seed=seed, progress=bar.update, keep_from=keep,
+            )  # fmt: skip
+        best = result.plan
+    price = price_plan(best, machines, work, compute=compute)
+    if out:
+        save_plan(best, out, cluster=machines.name)
+    if as_json:
+        from hulk.cli.price import to_json
+        from hulk.io.plan_file import dump_plan
+
+        document = {"plan": json.loads(dump_plan(best, cluster=machines.name)), "price": to_json(price)}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        from hulk.cli.answer import render_plan
+        from hulk.cli.screen import console
+        from hulk.whatif import suggest
+
+        hints = suggest(best, machines, work, compute=compute)
+        render_plan(best, price, machines, work, hints, console())
+        if out:
+            console().print(f"plan: {out}", style="dim")
+    if best.waiting:
+        raise typer.Exit(code=3)
+
+
+def _objective(max_cost: str | None, min_throughput: float | None) -> Objective:
+    from hulk.errors import InputError
+    from hulk.search.objective import Objective
+    from hulk.units import Dimension, parse
+
+    if max_cost is not None and min_throughput is not None:
+        raise InputError("--max-cost and --min-throughput cannot go together", hint="choose one of them")
+    most = None if max_cost is None else parse(max_cost, Dimension.HOURLY)
+    return Objective(most_dollars_per_second=most, least_tokens_per_second=min_throughput)
+
+
+def _reservations(
+    pins: Sequence[str], avoids: Sequence[str], jobs: Sequence[str], machine: Callable[[str], object]
+) -> dict[str, frozenset[str]]:
+    """Job → machines it must not use: those it avoids, and those kept for others."""
+    from hulk.errors import InputError, nearest
+
+    def pair(text: str, option: str) -> tuple[str, str]:
+        job, separator, name = text.partition("=")
+        if not separator:
+            raise InputError(f"{option} {text!r}: write JOB=MACHINE")
+        if job not in jobs:
+            raise InputError(f"{option} {text!r}: no job {job!r}", hint=nearest(job, jobs))
+        machine(name)  # an unknown machine is an error with the nearest known name
+        return job, name
+
+    keep: dict[str, set[str]] = {job: set() for job in jobs}
+    for text in avoids:
+        job, name = pair(text, "--avoid")
+        keep[job].add(name)
+    for text in pins:
+        job, name = pair(text, "--pin")
+        for other in jobs:
+            if other != job:
+                keep[other].add(name)
+    return {job: frozenset(names) for job, names in keep.items()}
+
+
+class _Bar:
+    """The best so far, on stderr while the search runs; nothing where nobody looks."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._show = not quiet and sys.stderr.isatty()
+        self._last = 0.0
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def update(self, seconds: float, cost: float) -> None:
+        """A better plan."""
+        now = time.monotonic()
+        if self._show and now - self._last > 0.1:
+            self._last = now
+            sys.stderr.write(f"\r{seconds:5.1f} s  best so far {cost:,.4g} s (weighted sum)   ")
+            sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._show:
+            sys.stderr.write("\r" + " " * 60 + "\r")

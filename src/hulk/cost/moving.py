@@ -1,0 +1,160 @@
+"""What must move when a job's plan changes, and how long that takes: the one home of these formulas.
+
+State is weights and optimizer state (gradients are made anew every step). A machine needs the state of a layer once,
+however many replicas of the layer it holds. What it does not hold already comes from a machine that does, and from a
+checkpoint where no machine that is left and can be reached does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+from hulk.cost.memory import GRADIENT_BYTES, optimizer_bytes, weight_bytes
+from hulk.domain.cluster import Cluster, pair
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Pipeline
+
+_MOST_SOURCES = 64  # holders looked at for one target: with more, the nearest regions' are as good as all
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bytes of weights and optimizer state of some layers that `target` needs. Without a `source` they survive on no
+    machine that reaches it, and come from a checkpoint."""
+
+    source: str | None
+    target: str
+    bytes: float
+    layers: tuple[int, ...]
+
+
+def layer_state_bytes(job: Job, layer: int) -> tuple[float, float]:
+    """Bytes of a layer's weights and of its optimizer state, over all tensor parallel ranks."""
+    params = job.model.layers[layer].params
+    weights = weight_bytes(job.precision) - GRADIENT_BYTES
+    return float(params * weights), float(params * optimizer_bytes(job.precision, job.optimizer))
+
+
+def plan_moves(
+    job: Job, old: JobPlan | None, new: JobPlan, cluster: Cluster, lost: Collection[str] = ()
+) -> tuple[Move, ...]:
+    """What moves for a job to go on by a new plan, one entry for each (source, target). `cluster` has all machines of
+    both plans but those lost. A job without an old plan starts from nothing, so nothing moves."""
+    if old is None:
+        return ()
+    ledger = _Ledger(cluster, frozenset(lost))
+    for layers, before, after in _runs(old, new):
+        weights, state = (sum(kind) for kind in zip(*(layer_state_bytes(job, i) for i in layers), strict=True))
+        unit = len(before) * len(after)
+        ledger.add(layers, weights, 1, [(0, 1, before)], [(0, 1, name) for name in after])
+        ledger.add(layers, state, unit, _shards(old, before, unit), _needs(new, after, unit))
+    return tuple(
+        Move(source, target, size, tuple(sorted(ledger.layers[source, target])))
+        for (source, target), size in ledger.bytes.items()
+    )
+
+
+def move_seconds(moves: Iterable[Move], cluster: Cluster, beside: Iterable[Move] = ()) -> float:
+    """Seconds until the last of `moves` has arrived, all at once, with those in `beside` on the same network.
+
+    The most of: bytes between two machines over the bandwidth of one flow, bytes out of (into) a machine over its
+    card, bytes between two regions over their trunk. A checkpoint is limited by the target's card alone.
+    """
+    own = list(moves)
+    load: Counter[tuple[object, ...]] = Counter()
+    for move in chain(own, beside):
+        for key, _ in _ways(move, cluster):
+            load[key] += move.bytes  # type: ignore[assignment]  # a Counter of floats
+    latency = max((cluster.link(m.source, m.target).latency for m in own if m.source is not None), default=0.0)
+    return max((load[key] / rate for move in own for key, rate in _ways(move, cluster)), default=0.0) + latency
+
+
+def _ways(move: Move, cluster: Cluster) -> Iterator[tuple[tuple[object, ...], float]]:
+    """What a move passes through, with its bytes/s."""
+    target = cluster.machine(move.target)
+    yield ("in", target.name), target.network
+    if move.source is None:
+        return
+    source = cluster.machine(move.source)
+    link = cluster.link(source.name, target.name)
+    yield ("out", source.name), source.network
+    yield ("flow", source.name, target.name), max(link.bandwidth, 1.0)
+    if link.trunk:
+        yield ("trunk", *pair(source.region, target.region)), link.trunk
+
+
+Piece = tuple[int, int, Sequence[str]]
+"""From, to (in units of a whole layer's state cut evenly), and the machines that hold it."""
+
+
+def _shards(plan: JobPlan, holders: Sequence[str], unit: int) -> list[Piece]:
+    """Who holds which part of a layer's optimizer state: every holder all of it, or, sharded, each its own part."""
+    if not plan.shard_optimizer:
+        return [(0, unit, holders)]
+    size = unit // len(holders)
+    return [(i * size, (i + 1) * size, (name,)) for i, name in enumerate(holders)]
+
+
+def _needs(plan: JobPlan, holders: Sequence[str], unit: int) -> list[tuple[int, int, str]]:
+    return [(low, high, name) for low, high, names in _shards(plan, holders, unit) for name in dict.fromkeys(names)]
+
+
+def _runs(old: JobPlan, new: JobPlan) -> Iterator[tuple[range, list[str], list[str]]]:
+    """Runs of layers that neither plan cuts, with the machine that holds them in each replica of each plan."""
+    pipelines = (*old.pipelines, *new.pipelines)
+    starts = sorted({stage.first for pipeline in pipelines for stage in pipeline.stages})
+    for first, after in pairwise((*starts, pipelines[0].stages[-1].last + 1)):
+        yield range(first, after), _holders(old.pipelines, first), _holders(new.pipelines, first)
+
+
+def _holders(pipelines: Sequence[Pipeline], layer: int) -> list[str]:
+    return [next(s.machine for s in pipeline.stages if layer <= s.last) for pipeline in pipelines]
+
+
+class _Ledger:
+    """Bytes by (source, target), each source chosen so that it is done soonest."""
+
+    def __init__(self, cluster: Cluster, lost: frozenset[str]) -> None:
+        self.cluster = cluster
+        self.lost = lost
+        self.bytes: dict[tuple[str | None, str], float] = {}
+        self.layers: dict[tuple[str | None, str], set[int]] = {}
+        self.sent: Counter[str] = Counter()
+
+    def add(
+        self, layers: range, size: float, unit: int, have: Sequence[Piece], need: Sequence[tuple[int, int, str]]
+    ) -> None:
+        """`size` bytes of these layers: what each machine needs and does not have."""
+        if size <= 0:
+            return
+        for low, high, target in dict.fromkeys(need):
+            for begin, end, holders in have:
+                part = min(high, end) - max(low, begin)
+                if part <= 0 or (target in holders and target not in self.lost):
+                    continue
+                count = size * part / unit
+                source = self._source(holders, target, count)
+                key = (source, target)
+                self.bytes[key] = self.bytes.get(key, 0.0) + count
+                self.layers.setdefault(key, set()).update(layers)
+                if source is not None:
+                    self.sent[source] += count  # type: ignore[assignment]  # a Counter of floats
+
+    def _source(self, holders: Sequence[str], target: str, count: float) -> str | None:
+        """The holder that would be done first, what it sends already counted."""
+        region = self.cluster.machine(target).region
+        alive = [name for name in dict.fromkeys(holders) if name not in self.lost]
+        alive.sort(key=lambda name: self.cluster.machine(name).region != region)
+        best, soonest = None, float("inf")
+        for name in alive[:_MOST_SOURCES]:
+            link = self.cluster.link(name, target)
+            if link.blocked:
+                continue
+            card = min(self.cluster.machine(name).network, link.bandwidth)
+            done = (self.sent[name] + count) / card + link.latency
+            if done < soonest:
+                best, soonest = name, done
+        return best

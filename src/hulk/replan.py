@@ -1,0 +1,301 @@
+"""Planning again when machines are lost or join: the paper's disaster recovery and scaling, with the cost of moving.
+
+1. What lost nothing stays. A job that lost a machine is repaired, or planned anew on its own and the spare machines.
+2. Spare machines are offered to every job, one change at a time.
+3. Everything is planned anew.
+
+Every way is judged by the objective with the time to move spread over the horizon, so that a change that does not pay
+back within the horizon is not made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK, Engine
+from hulk.cost.moving import Move
+from hulk.domain.check import check_plan
+from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Plan
+from hulk.errors import InputError
+from hulk.options import Option, Scene, effective_seconds, payback
+from hulk.planner import DEFAULT_EVALUATIONS, plan_jobs, why_waiting
+from hulk.search.evaluate import JobSpace, Places
+from hulk.search.existing import machines_of, restrict, skeleton_of
+from hulk.search.objective import job_cost
+from hulk.search.repair import growths, repairs
+
+_CLEARLY = 1e-3  # a change must be better by this share of the objective: less is noise
+_MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """What becomes of one job. Seconds a step; None where it does not run.
+
+    how        in words; empty where nothing changes
+    stays      machines that keep what they have and need nothing more
+    payback_s  seconds after which a quicker step has made up for the move; None where it was no choice
+    """
+
+    job: str
+    before_s: float | None
+    after_s: float | None
+    how: str
+    stays: tuple[str, ...]
+    moves: tuple[Move, ...]
+    move_s: float
+    payback_s: float | None
+    reason: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the job goes on by another plan."""
+        return bool(self.how)
+
+    @property
+    def from_checkpoint(self) -> bool:
+        """Whether some of its state survives on no machine, so that it goes back to its last checkpoint."""
+        return any(move.source is None for move in self.moves)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A better plan that is not made: what it would save of the objective, and when it would have paid back."""
+
+    saves: float
+    move_s: float
+    payback_s: float
+
+
+@dataclass(frozen=True)
+class Replan:
+    """The cluster and the plan from now on, what that means for each job, and the seconds until all have moved."""
+
+    cluster: Cluster
+    plan: Plan
+    jobs: tuple[JobChange, ...]
+    move_s: float
+    refused: Refused | None
+    note: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether any job's plan changes."""
+        return any(job.changed for job in self.jobs)
+
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """Jobs that ran and cannot run any more."""
+        return tuple(job.job for job in self.jobs if job.before_s is not None and job.after_s is None)
+
+
+def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machine]) -> Cluster:
+    """The cluster without the lost machines and with the joined ones, which get the links of their region."""
+    for machine in joined:
+        cluster.region(machine.region)
+        if cluster.has_machine(machine.name):
+            raise InputError(f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already")
+    names = [cluster.machine(name).name for name in lost]
+    grown = replace(cluster, machines=(*cluster.machines, *joined))
+    return restrict(grown, {machine.name for machine in grown.machines}.difference(names))
+
+
+def replan(
+    plan: Plan,
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    *,
+    lost: Sequence[str] = (),
+    joined: Sequence[Machine] = (),
+    horizon: float,
+    compute: ComputeModel,
+    engine: Engine = HULK,
+    seed: int = 0,
+    time_limit: float = 60.0,
+    evaluations: int = DEFAULT_EVALUATIONS,
+) -> Replan:
+    """The plan from now on. `horizon` is the seconds within which a change must pay back. The same seed gives the same
+    answer, unless the time limit cuts it short. `plan` has passed `hulk.domain.check` on `cluster`."""
+    left = change_cluster(cluster, lost, joined)
+    if not left.machines:
+        raise InputError("no machine is left")
+    scene = Scene(
+        plan=plan,
+        jobs=tuple(job for job in jobs if job.name in plan.jobs or job.name in plan.waiting),
+        every=replace(cluster, machines=(*cluster.machines, *joined)),
+        left=left,
+        lost=frozenset(lost),
+        horizon=horizon,
+        compute=compute,
+        engine=engine,
+    )
+    broken = [job for job in scene.jobs if job.name in plan.jobs and scene.lost & machines_of(plan.jobs[job.name]).keys()]
+    stay = scene.option({name: own for name, own in plan.jobs.items() if name not in {job.name for job in broken}}, {})
+    assert stay is not None
+    if not broken and not joined:
+        what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
+        return _answer(scene, stay, (), f"{what}: nothing changes")
+    planner = _Replanner(scene, seed, evaluations, time.monotonic() + time_limit)
+    best = planner.repair(stay, broken)
+    best = planner.grow(best, broken)
+    planner.everything()
+    for option in planner.tried:
+        if option.cost < best.cost * (1 - _CLEARLY):
+            best = option
+    note = "" if best.how else "nothing changes: no change pays back within the horizon"
+    return _answer(scene, best, planner.tried, note)
+
+
+class _Replanner:
+    """The ways to go on, tried one after the other; `tried` keeps the whole plans that were looked at."""
+
+    def __init__(self, scene: Scene, seed: int, evaluations: int, deadline: float) -> None:
+        self.scene = scene
+        self.seed = seed
+        self.evaluations = evaluations
+        self.deadline = deadline
+        self.tried: list[Option] = []
+        places = Places.of(scene.every)
+        self.spaces = {
+            job.name: JobSpace(job, scene.every, places, compute=scene.compute, engine=scene.engine)
+            for job in scene.jobs
+        }
+        self.number = {machine.name: i for i, machine in enumerate(scene.every.machines)}
+
+    def repair(self, option: Option, broken: Sequence[Job]) -> Option:
+        """Every job that lost a machine goes on as well as it can, the weightiest first; or it waits."""
+        for job in sorted(broken, key=lambda job: -job_cost(job, self.scene.before[job.name])):
+            space, old = self.spaces[job.name], self.scene.plan.jobs[job.name]
+            spare = self.scene.spare(option)
+            lost = [self.number[name] for name in machines_of(old) if name in self.scene.lost]
+            ways = repairs(space, skeleton_of(old, self.scene.every), lost, [self.number[name] for name in spare])
+            options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
+            options.append(self._anew(option, job, spare))
+            found = [made for made in options if made is not None]
+            self.tried += found if job is broken[-1] else []
+            option = min([option, *found], key=lambda made: made.cost)
+        return option
+
+    def grow(self, option: Option, broken: Sequence[Job]) -> Option:
+        """Spare machines go where they help the objective most, moving included, as long as they do."""
+        rng = np.random.default_rng(self.seed)
+        order = sorted(self.scene.jobs, key=lambda job: -job_cost(job, option.seconds.get(job.name)))
+        settled = {job.name for job in broken}
+        while (spare := self.scene.spare(option)) and time.monotonic() < self.deadline:
+            found: list[Option] = []
+            for place, job in enumerate(job for job in order if job.name not in settled):
+                own = option.plans.get(job.name)
+                if own is not None:
+                    free = [self.number[name] for name in spare]
+                    space = self.spaces[job.name]
+                    ways = growths(space, skeleton_of(own, self.scene.every), free, rng)
+                    options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
+                    found += [made for made in options if made is not None]
+                if own is None or place < _MOST_ANEW:
+                    fresh = self._anew(option, job, spare)
+                    found += [fresh] if fresh is not None else []
+            self.tried += found
+            best = min(found, key=lambda made: made.cost, default=option)
+            if best.cost >= option.cost * (1 - _CLEARLY):
+                break
+            settled |= best.how.keys() - option.how.keys()
+            option = best
+        return option
+
+    def everything(self) -> None:
+        """All jobs planned anew on all machines that are left."""
+        jobs = [job for job in self.scene.jobs if any(job.may_run_in(m.region) for m in self.scene.left.machines)]
+        if not jobs:
+            return
+        made = self._plan(self.scene.left, jobs, self.evaluations, 1.0)
+        changed = {name: "planned anew with all jobs" for name, own in made.items() if own != self.scene.plan.jobs.get(name)}
+        option = self.scene.option(made, changed)
+        self.tried += [option] if option is not None else []
+
+    def _anew(self, option: Option, job: Job, spare: Sequence[str]) -> Option | None:
+        """One job planned anew on its own machines, those it shares left out, and the spare ones."""
+        own = option.plans.get(job.name) or self.scene.plan.jobs.get(job.name)
+        others = {m for name, plan in option.plans.items() if name != job.name for m in machines_of(plan)}
+        names = {*spare, *(machines_of(own) if own else ())} - others - self.scene.lost
+        near = restrict(self.scene.left, names)
+        if not any(job.may_run_in(machine.region) for machine in near.machines):
+            return None
+        made = self._plan(near, [job], self.evaluations // 4, 0.3)
+        return self.scene.with_job(option, job, made[job.name], "planned anew") if job.name in made else None
+
+    def _plan(
+        self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float
+    ) -> Mapping[str, JobPlan]:
+        limit = max(share * (self.deadline - time.monotonic()), 0.5)
+        scene = self.scene
+        result = plan_jobs(
+            cluster, jobs, compute=scene.compute, engine=scene.engine, time_limit=limit, evaluations=evaluations,
+            seed=self.seed,
+        )  # fmt: skip
+        return result.plan.jobs
+
+
+def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) -> Replan:
+    """The chosen option as a checked plan, told job by job, with the better one that does not pay back, if there is."""
+    left = scene.left
+    waiting = {job.name: _why(scene, job) for job in scene.jobs if job.name not in chosen.plans}
+    used = {name for own in chosen.plans.values() for name in machines_of(own)}
+    plan = Plan(
+        {job.name: chosen.plans[job.name] for job in scene.jobs if job.name in chosen.plans},
+        tuple(machine.name for machine in left.machines if machine.name not in used),
+        waiting,
+    )
+    check_plan(plan, left, scene.jobs)
+    changes = tuple(_change(scene, chosen, job, waiting.get(job.name, "")) for job in scene.jobs)
+    return Replan(left, plan, changes, max(chosen.move_s.values(), default=0.0), _refused(scene, chosen, tried), note)
+
+
+def _why(scene: Scene, job: Job) -> str:
+    if job.name in scene.plan.waiting and not scene.changes_machines:
+        return scene.plan.waiting[job.name]
+    space = JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine)
+    return why_waiting(space)
+
+
+def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
+    name = job.name
+    old, new = scene.plan.jobs.get(name), chosen.plans.get(name)
+    moves = chosen.moves.get(name, ())
+    before, after = scene.before.get(name), chosen.seconds.get(name)
+    needing = {move.target for move in moves}
+    kept = machines_of(old).keys() & machines_of(new).keys() - needing if old and new else set()
+    choice = old is not None and not scene.lost & machines_of(old).keys()
+    pays = None
+    if choice and before is not None and after is not None and name in chosen.how:
+        pays = payback([(job, before, 0.0)], [(job, after, chosen.move_s[name])])
+    return JobChange(
+        job=name,
+        before_s=before,
+        after_s=after,
+        how=chosen.how.get(name, "") or ("stopped" if before is not None and after is None else ""),
+        stays=tuple(machine for machine in (machines_of(new) if new else ()) if machine in kept),
+        moves=moves,
+        move_s=chosen.move_s.get(name, 0.0),
+        payback_s=pays,
+        reason=reason,
+    )
+
+
+def _refused(scene: Scene, chosen: Option, tried: Sequence[Option]) -> Refused | None:
+    """The plan that would be best in the long run, where it is another one than the chosen."""
+    best = min(tried, key=lambda option: scene.cost(option, float("inf")), default=chosen)
+    now, then = scene.cost(chosen, float("inf")), scene.cost(best, float("inf"))
+    if then >= now * (1 - 10 * _CLEARLY):
+        return None
+    pays = payback(scene.terms(chosen), scene.terms(best))
+    return None if pays is None else Refused(1 - then / now, max(best.move_s.values(), default=0.0), pays)
+
+
+__all__ = ["JobChange", "Refused", "Replan", "change_cluster", "effective_seconds", "replan"]

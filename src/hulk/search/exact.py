@@ -1,0 +1,507 @@
+"""The exact optimum of small cases: the oracle for the search, and `--exact` where it is small enough.
+
+The space, for all jobs together:
+
+- every machine serves one job or stays idle;
+- a job's slots: any number of GPUs of a machine in slots of any allowed tensor parallel degrees, which may differ within
+  a machine (`JobSpace.degrees`); GPUs may stay idle;
+- its pipelines: every way to put slots into pipelines, in every order of the stages, at most as many pipelines as
+  microbatches; the pipelines in every order that the gradient sync can tell apart;
+- every cut of the layers, every microbatch size of `JobSpace.microbatches`, every share of the microbatches;
+- 1F1B with any number of extra forwards, up to what amounts to GPipe; recomputation or not; both ways of sync;
+- the optimizer's state sharded over the replicas: in the price, sharding never costs and may save, so a plan without it
+  is never better and is left out.
+
+The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts from the
+search's own seed: `exact_chains` lists all pipelines with their cuts that bounds on time and memory do not rule out,
+`exact_combine` puts them side by side. Which sets of machines are worth solving follows from bounds: the best assignment
+by what is known so far is found by a program over subsets of machines; where it rests on a bound, that pair of job
+and set is solved; where it rests on solved pairs alone, it is the optimum. A job on more machines is never slower (it may
+leave them idle), so a solved pair also bounds the sets inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK, Engine
+from hulk.cost.step import Encoded, Tables
+from hulk.cost.tables import empty_durations
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Plan, Recompute, Sync
+from hulk.errors import InputError
+from hulk.search.evaluate import JobSpace, Places
+from hulk.search.exact_chains import (
+    Bounds,
+    Floats,
+    Ints,
+    Pool,
+    Slots,
+    best_alone,
+    empty_pool,
+    list_chains,
+    most_microbatches,
+    time_chains,
+)
+from hulk.search.exact_combine import Found, capacities, combine, digits_of
+from hulk.search.objective import Objective, job_cost
+from hulk.search.seeds import arrange
+from hulk.search.skeleton import Settings, Skeleton, Slot, to_job_plan
+
+# What is small enough: machines, GPUs, layers, microbatches; and the chains kept and steps done for one job on one set.
+MOST_MACHINES, MOST_GPUS, MOST_LAYERS, MOST_BATCH = 8, 16, 10, 64
+MOST_PIPELINES = 1e10
+_MOST_CHAINS = 4_000_000
+_MOST_STEPS = 20_000_000_000
+_STRICTLY = 1 - 1e-7  # how much faster a plan must be to be looked at
+_NO_TIMES = np.zeros((0, 0))
+
+Cost = tuple[float, float]
+"""Weight of the jobs that wait, cost of the others: waiting is always worse."""
+
+
+def solve_exactly(
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    *,
+    compute: ComputeModel,
+    engine: Engine = HULK,
+    objective: Objective = Objective(),  # noqa: B008  frozen
+) -> tuple[Plan, dict[str, float | None]]:
+    """The optimal plan and every job's seconds a step (None: it waits). InputError where the case is too large for it or
+    the objective is not the default one."""
+    if objective.needs_money:
+        raise InputError("the exact solver knows the default objective only", hint="leave out the money limits")
+    places = Places.of(cluster)
+    spaces = [JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs]
+    _refuse_large(cluster, spaces)
+    return _Assignment(cluster, spaces).solve()
+
+
+def count_pipelines(gpus: Sequence[int], degrees: Sequence[int], layers: int) -> float:
+    """How many pipelines with cuts there are on machines with so many GPUs: the size of the space, from above."""
+    options = sum(1 for count in gpus for t in degrees if t <= count)
+    total, ways = 0.0, 1.0
+    for stages in range(1, min(layers, sum(gpus)) + 1):
+        ways *= options
+        cuts = 1.0
+        for i in range(stages - 1):
+            cuts = cuts * (layers - 1 - i) / (i + 1)
+        total += ways * cuts
+    return total
+
+
+def _refuse_large(cluster: Cluster, spaces: Sequence[JobSpace]) -> None:
+    sizes = [(len(cluster.machines), MOST_MACHINES, "machines"), (cluster.gpu_count, MOST_GPUS, "GPUs")]
+    for space in spaces:
+        sizes.append((len(space.job.model.layers), MOST_LAYERS, f"layers in {space.job.name!r}"))
+        sizes.append((space.job.global_batch, MOST_BATCH, f"sequences in the global batch of {space.job.name!r}"))
+    for size, most, what in sizes:
+        if size > most:
+            raise InputError(f"too large to be solved exactly: {size} {what}, at most {most}", hint="plan without it")
+    gpus = [machine.gpus for machine in cluster.machines]
+    for space in spaces:
+        pipelines = count_pipelines(gpus, space.degrees, len(space.job.model.layers))
+        if pipelines > MOST_PIPELINES:
+            raise InputError(
+                f"too large to be solved exactly: about {pipelines:.0e} possible pipelines for {space.job.name!r}, at "
+                f"most {MOST_PIPELINES:.0e}",
+                hint="plan without it",
+            )
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A job on the machines of a set: its best plan, or, where `plan` is None, a bound (inf: no plan fits)."""
+
+    seconds: float
+    plan: JobPlan | None
+    exact: bool
+
+
+class _Assignment:
+    """Which machines serve which job. Sets of machines are bit masks."""
+
+    def __init__(self, cluster: Cluster, spaces: Sequence[JobSpace]) -> None:
+        self.cluster = cluster
+        self.spaces = spaces
+        self.everything = (1 << len(cluster.machines)) - 1
+        self.solvers = [_JobSolver(space) for space in spaces]
+        self.known: list[list[_Answer]] = [
+            [_Answer(solver.at_least(_members(mask)), None, exact=False) for mask in range(self.everything + 1)]
+            for solver in self.solvers
+        ]
+
+    def solve(self) -> tuple[Plan, dict[str, float | None]]:
+        """Solve pairs of job and set until the best assignment rests on solved ones."""
+        best: Cost = (inf, inf)
+        while True:
+            masks = self._assign([[self._cost(j, a) for a in row] for j, row in enumerate(self.known)])
+            open_pairs = [
+                (j, mask) for j, mask in enumerate(masks) if not self.known[j][mask].exact and self._cost_of(j, mask)[0] == 0
+            ]
+            if not open_pairs:
+                return self._plan(masks)
+            feasible = self._assign([[self._cost(j, a, bound=False) for a in row] for j, row in enumerate(self.known)])
+            best = min(best, _sum(self._cost(j, self.known[j][m], bound=False) for j, m in enumerate(feasible)))
+            j, mask = max(open_pairs, key=lambda pair: self.known[pair[0]][pair[1]].seconds)
+            others = _sum(self._cost_of(i, m) for i, m in enumerate(masks) if i != j)
+            limit = inf
+            if best[0] == others[0]:
+                limit = (best[1] - others[1]) / job_cost(self.spaces[j].job, 1.0)
+            self._learn(j, mask, self.solvers[j].solve(_members(mask), limit * (1 + 1e-6)))
+
+    def _cost_of(self, j: int, mask: int) -> Cost:
+        return self._cost(j, self.known[j][mask])
+
+    def _cost(self, j: int, answer: _Answer, *, bound: bool = True) -> Cost:
+        """What a job with this answer costs, at least (`bound`) or by a plan that is known."""
+        job = self.spaces[j].job
+        if answer.seconds == inf or (not bound and answer.plan is None):
+            return job.weight, 0.0
+        return 0.0, job_cost(job, answer.seconds)
+
+    def _assign(self, costs: list[list[Cost]]) -> list[int]:
+        """The best split of the machines by these costs, which no machine more makes worse: a mask per job."""
+        full = self.everything
+        table: list[list[Cost]] = [[(0.0, 0.0)] * (full + 1)]
+        chosen: list[list[int]] = []
+        for row in costs:
+            best: list[Cost] = []
+            picks: list[int] = []
+            for mask in range(full + 1):
+                options = ((_sum((row[part], table[-1][mask ^ part])), part) for part in _parts(mask))
+                value, part = min(options)
+                best.append(value)
+                picks.append(part)
+            table.append(best)
+            chosen.append(picks)
+        masks = []
+        left = full
+        for picks in reversed(chosen):
+            masks.append(picks[left])
+            left ^= picks[left]
+        return masks[::-1]
+
+    def _learn(self, j: int, mask: int, answer: _Answer) -> None:
+        """Keep an answer, and what it says of the sets inside: no faster, and as fast with all the machines it uses."""
+        row = self.known[j]
+        row[mask] = answer
+        used = self.everything if answer.plan is None else self._machines_of(answer.plan)
+        for other in _parts(mask):
+            if row[other].exact:
+                continue
+            if other & used == used:
+                row[other] = answer
+            elif answer.seconds > row[other].seconds:
+                row[other] = _Answer(answer.seconds, None, exact=answer.seconds == inf)
+
+    def _machines_of(self, plan: JobPlan) -> int:
+        names = {stage.machine for pipeline in plan.pipelines for stage in pipeline.stages}
+        return sum(1 << i for i, machine in enumerate(self.cluster.machines) if machine.name in names)
+
+    def _plan(self, masks: list[int]) -> tuple[Plan, dict[str, float | None]]:
+        jobs: dict[str, JobPlan] = {}
+        waiting: dict[str, str] = {}
+        seconds: dict[str, float | None] = {}
+        for j, mask in enumerate(masks):
+            name, answer = self.spaces[j].job.name, self.known[j][mask]
+            if answer.plan is None:
+                alone = self.known[j][self.everything].seconds < inf
+                waiting[name] = "no machines are left for it" if alone else "it fits on none of the machines"
+                seconds[name] = None
+            else:
+                jobs[name] = answer.plan
+                seconds[name] = answer.seconds
+        used = {stage.machine for plan in jobs.values() for pipe in plan.pipelines for stage in pipe.stages}
+        idle = tuple(machine.name for machine in self.cluster.machines if machine.name not in used)
+        return Plan(jobs, idle, waiting), seconds
+
+
+def _sum(costs: Sequence[Cost] | Iterator[Cost]) -> Cost:
+    waiting, running = 0.0, 0.0
+    for cost in costs:
+        waiting += cost[0]
+        running += cost[1]
+    return waiting, running
+
+
+def _members(mask: int) -> list[int]:
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def _parts(mask: int) -> Iterator[int]:
+    """All subsets of a mask."""
+    part = mask
+    while True:
+        yield part
+        if part == 0:
+            return
+        part = (part - 1) & mask
+
+
+@dataclass(frozen=True)
+class _Mode:
+    """One microbatch size with or without recomputation."""
+
+    settings: Settings
+    tables: Tables
+    open_tables: Tables  # with memory without end
+    total: int  # microbatches of a step
+
+
+class _JobSolver:
+    """The best plan of one job on a set of machines."""
+
+    def __init__(self, space: JobSpace) -> None:
+        self.space = space
+        self.layers = len(space.job.model.layers)
+        self.modes = [self._mode(size, recompute) for recompute in Recompute for size in space.microbatches]
+        self.pool = empty_pool(4096, self.layers)
+
+    def _mode(self, size: int, recompute: Recompute) -> _Mode:
+        settings = Settings(size, recompute=recompute, shard_optimizer=True)
+        tables = self.space.tables(settings)
+        open_tables = tables._replace(capacity=np.full_like(tables.capacity, inf))
+        return _Mode(settings, tables, open_tables, self.space.job.global_batch // size)
+
+    def at_least(self, machines: list[int]) -> float:
+        """Seconds below which no plan on these machines can be; inf where there is none."""
+        usable = [machine for machine in machines if machine in self.space.allowed]
+        if not usable:
+            return inf
+        slots = self._slots(usable)
+        return min(_all_work(mode, slots, _bounds(mode, slots)) for mode in self.modes)
+
+    def solve(self, machines: list[int], limit: float) -> _Answer:
+        """The best plan on these machines, or that none is faster than `limit` seconds."""
+        usable = [machine for machine in machines if machine in self.space.allowed]
+        if not usable:
+            return _Answer(inf, None, exact=True)
+        best: JobPlan | None = None
+        seconds = limit
+        seed = arrange(self.space, usable)
+        if seed is not None and seed[1] >= 0:
+            plan, its = self.space.plan(seed[0])
+            if its < seconds:
+                best, seconds = plan, its
+        slots = self._slots(usable)
+        for alone in (True, False):
+            for mode in self.modes:
+                search = self._alone if alone else self._together
+                plan_or_none, seconds = search(mode, slots, seconds)
+                best = plan_or_none or best
+        return _Answer(seconds, best, exact=best is not None or seconds == inf)
+
+    def _slots(self, machines: list[int]) -> Slots:
+        """The different slots of a set of machines."""
+        hosts = self.space.cluster.machines
+        all_slots = [Slot(m, t) for m in machines for t in self.space.degrees if t <= hosts[m].gpus]
+        encoded = self.space.encode(Skeleton((tuple(all_slots),), self.modes[0].settings))
+        gpus = np.array([hosts[m].gpus for m in machines])
+        rows = [self.space.places.of_machine[m] for m in machines]
+        twins = [max((j for j in range(i) if rows[j] == row), default=-1) for i, row in enumerate(rows)]
+        return Slots(
+            machine=encoded.machine,
+            local=np.array([machines.index(slot.machine) for slot in all_slots]),
+            place=encoded.place,
+            kind=encoded.kind,
+            ranks=encoded.ranks,
+            gpus=gpus,
+            radix=np.concatenate([[1], np.cumprod(gpus[:-1] + 1)]),
+            twin=np.array(twins),
+        )
+
+    def _chains(
+        self, mode: _Mode, slots: Slots, bounds: Bounds, seconds: float, *, alone: bool, shards: int
+    ) -> Pool:
+        """All chains that may be in a plan faster than `seconds`."""
+        while True:
+            count = list_chains(
+                mode.tables, slots, bounds, _room(1, self.layers), empty_durations(self.layers), seconds, mode.total,
+                alone, shards, self.pool,
+            )  # fmt: skip
+            if count <= len(self.pool.stages):
+                return Pool(*(array[:count] for array in self.pool))
+            if count > _MOST_CHAINS:
+                raise _too_large(self.space.job)
+            self.pool = empty_pool(2 * count, self.layers)
+
+    def _alone(self, mode: _Mode, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
+        """The best plan of one pipeline that is faster than `seconds`."""
+        bounds = _bounds(mode, slots)
+        if _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
+            return None, seconds
+        pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=True, shards=1)
+        plan, out, scratch = _room(1, self.layers), empty_durations(self.layers), np.zeros((2, self.layers))
+        best: JobPlan | None = None
+        for extra in range(mode.total):
+            trial, chain = best_alone(
+                mode.tables, slots, pool, len(pool.stages), plan, out, scratch, mode.total, extra, seconds * _STRICTLY
+            )
+            if chain >= 0:
+                seconds = trial
+                best = self._job_plan(mode, slots, pool, [chain], [mode.total], extra, by_region=False)
+        return best, seconds
+
+    def _together(self, mode: _Mode, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
+        """The best plan of several pipelines that is faster than `seconds`."""
+        bounds = _bounds(mode, slots)
+        most_replicas = min(mode.total, int(slots.gpus.sum()))
+        if most_replicas < 2 or _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
+            return None, seconds
+        pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=False, shards=most_replicas)
+        digits = digits_of(slots)
+        pool = self._useful(mode, slots, bounds, pool, digits, seconds * _STRICTLY, most_replicas)
+        best: JobPlan | None = None
+        known = _NO_TIMES
+        for extra in (mode.total, *range(mode.total - 1)):  # with all the warm-up first: its times serve the others
+            times, fixed, update = self._times(mode, slots, pool, extra, seconds * _STRICTLY, known)
+            if extra == mode.total:
+                known = times
+                continue
+            for replicas in range(2, min(most_replicas, mode.total - extra) + 1):
+                most = np.zeros(len(pool.stages), np.int64)
+                most_microbatches(
+                    mode.tables, slots, pool, len(most), bounds.sync, mode.total, extra, seconds * _STRICTLY, replicas,
+                    times, fixed, update, most,
+                )  # fmt: skip
+                if extra and not np.any(most[pool.stages > 1] > extra):
+                    continue
+                can = capacities(digits, pool.usage, most, replicas)
+                kept = (most > 0) & (can[replicas - 1, len(digits) - 1 - pool.usage] + most >= mode.total)
+                kept &= can[replicas - 1, len(digits) - 1 - pool.usage] >= 0
+                order = np.lexsort((-most, pool.usage))
+                order = order[kept[order]]
+                if len(order) == 0:
+                    continue
+                chosen = Pool(*(array[order] for array in pool))
+                stages = replicas * self.layers
+                found = Found(np.full(replicas, -1), np.zeros(replicas, np.int64), np.zeros(1, np.int64))
+                trial, steps = combine(
+                    mode.tables, slots, chosen, digits, most[order], can, times[order], fixed[order], update[order],
+                    mode.total, extra, _room(replicas, stages), empty_durations(stages), np.zeros((2, stages)),
+                    seconds * _STRICTLY, found, _MOST_STEPS,
+                )  # fmt: skip
+                if steps > _MOST_STEPS:
+                    raise _too_large(self.space.job)
+                if found.chain[0] >= 0:
+                    seconds = trial
+                    chains, shares = found.chain.tolist(), found.share.tolist()
+                    best = self._job_plan(
+                        mode, slots, chosen, chains, shares, extra, by_region=bool(found.by_region[0])
+                    )
+        return best, seconds
+
+    def _useful(
+        self, mode: _Mode, slots: Slots, bounds: Bounds, pool: Pool, digits: Ints, seconds: float, most_replicas: int
+    ) -> Pool:
+        """The chains with which others could do the batch, going by bounds."""
+        kept = np.zeros(len(pool.stages), bool)
+        most = np.zeros(len(pool.stages), np.int64)
+        for replicas in range(2, most_replicas + 1):
+            most_microbatches(
+                mode.tables, slots, pool, len(most), bounds.sync, mode.total, 0, seconds, replicas, _NO_TIMES,
+                np.zeros(0), np.zeros(0), most,
+            )  # fmt: skip
+            others = capacities(digits, pool.usage, most, replicas)[replicas - 1, len(digits) - 1 - pool.usage]
+            kept |= (most > 0) & (others >= 0) & (most + others >= mode.total)
+        return Pool(*(array[kept] for array in pool))
+
+    def _times(
+        self, mode: _Mode, slots: Slots, pool: Pool, extra: int, seconds: float, known: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Every chain's seconds for 0, 1, 2 ... microbatches, for shared parameters, and for the first stage's update."""
+        count = len(pool.stages)
+        times, fixed, update = np.full((count, mode.total + 1), inf), np.zeros(count), np.zeros(count)
+        time_chains(
+            mode.open_tables, slots, pool, count, _room(1, self.layers), empty_durations(self.layers), mode.total, extra,
+            seconds, known, times, fixed, update,
+        )  # fmt: skip
+        return times, fixed, update
+
+    def _job_plan(
+        self, mode: _Mode, slots: Slots, pool: Pool, chains: list[int], shares: list[int], extra: int, *, by_region: bool
+    ) -> JobPlan:
+        made, firsts, lasts = [], [], []
+        for c in chains:
+            picks = pool.slot[c, : pool.stages[c]].tolist()
+            its_lasts = pool.last[c, : pool.stages[c]].tolist()
+            made.append(tuple(Slot(int(slots.machine[q]), int(slots.ranks[q])) for q in picks))
+            firsts += [0, *(last + 1 for last in its_lasts[:-1])]
+            lasts += its_lasts
+        settings = Settings(
+            mode.settings.microbatch,
+            extra=extra,
+            recompute=mode.settings.recompute,
+            sync=Sync.BY_REGION if by_region else Sync.RING,
+            shard_optimizer=len(chains) > 1,
+        )
+        names = tuple(machine.name for machine in self.space.cluster.machines)
+        return to_job_plan(Skeleton(tuple(made), settings), names, firsts, lasts, shares)
+
+
+def _too_large(job: Job) -> InputError:
+    return InputError(
+        f"too large to be solved exactly: too many plans of job {job.name!r} are nearly as good", hint="plan without it"
+    )
+
+
+def _room(replicas: int, stages: int) -> Encoded:
+    """Room for a plan."""
+    return Encoded(
+        starts=np.zeros(replicas + 1, np.int64),
+        machine=np.zeros(stages, np.int64),
+        place=np.zeros(stages, np.int64),
+        kind=np.zeros(stages, np.int64),
+        ranks=np.ones(stages, np.int64),
+        first=np.zeros(stages, np.int64),
+        last=np.zeros(stages, np.int64),
+        microbatches=np.ones(replicas, np.int64),
+        warmup=np.ones(stages, np.int64),
+        by_region=False,
+        shard_optimizer=replicas > 1,
+    )
+
+
+def _bounds(mode: _Mode, slots: Slots) -> Bounds:
+    """What every plan on these slots needs at least.
+
+    Whatever weights layers are given (they add up to 1), a GPU that is at work on the layer with the most weight a second
+    does the most; all GPUs together must do a weight of 1 per microbatch. The weights are the layers' mean shares of time.
+    """
+    tables = mode.tables
+    both = np.diff(tables.forward[slots.kind] + tables.backward[slots.kind], axis=1)  # [Q, L] seconds
+    weight = np.mean(both / both.sum(axis=1, keepdims=True), axis=0)
+    speed = np.max(weight / both, axis=1) / slots.ranks
+    count = len(slots.gpus)
+    rate = np.array([speed[slots.local == i].max() for i in range(count)])
+    size = float(tables.split[1] + tables.whole[1]) * tables.gradient_bytes
+    row = [int(slots.place[slots.local == i][0]) for i in range(count)]
+    most_flows = int(slots.ranks.max()) if tables.flow_per_rank else 1
+    sync = np.full(count, inf)
+    for i, j in product(range(count), repeat=2):
+        if i == j and slots.gpus[i] > 1:
+            sync[i] = min(sync[i], size / tables.local[row[i]])
+        if i != j:
+            a, b = row[i], row[j]
+            flow = min(tables.bandwidth[a, b] * most_flows, tables.ceiling[a, b])
+            sync[i] = min(sync[i], size / flow + 2 * tables.latency[a, b])
+    return Bounds(
+        work=np.append(np.cumsum(both.min(axis=0)[::-1])[::-1], 0.0),
+        share=np.append(np.cumsum(weight[::-1])[::-1], 0.0),
+        rate=rate,
+        sync=sync,
+    )
+
+
+def _all_work(mode: _Mode, slots: Slots, bounds: Bounds) -> float:
+    """Seconds in which all GPUs together can do all microbatches, at least."""
+    return mode.total / float(bounds.rate @ slots.gpus)

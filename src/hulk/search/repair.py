@@ -1,0 +1,100 @@
+"""One job's skeleton after machines were lost, or with more machines to use: small changes, so that little has to move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hulk.search import moves
+from hulk.search.evaluate import JobSpace
+from hulk.search.seeds import rank, tune
+from hulk.search.skeleton import Settings, Skeleton
+
+_BEAM = 6
+_MOST_SPARES = 12
+_MOST_GROWTH = 8
+_DRAWS = 3
+
+Way = tuple[str, Skeleton]
+"""What was done, in words, and what came out."""
+
+
+def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
+    """Ways to go on without the machines `lost`, one machine after the other: the replicas they were in are dropped,
+    their neighbours take their layers, or a spare machine takes their place. The quickest few; all of them fit."""
+    free = set(spare) & space.allowed
+    beam: list[Way] = [("", skeleton)]
+    for machine in lost:
+        name = space.cluster.machines[machine].name
+        options: list[tuple[str, Skeleton | None]] = []
+        for words, before in beam:
+            if machine not in before.machines:
+                options.append((words, before))
+                continue
+            others = (words, "its other replicas go on") if "replicas" not in words else (words,)
+            options.append((_join(*others), moves.without_chains_of(before, machine)))
+            options.append((_join(words, f"its neighbours take over from {name}"), moves.without(before, machine)))
+            for other in _near(space, machine, free - before.machines):
+                taker = space.cluster.machines[other].name
+                changed = moves.substitute(space, before, machine, other)
+                options.append((_join(words, f"{taker} takes the place of {name}"), changed))
+        beam = _best(space, [(words, made) for words, made in options if made is not None], _BEAM)
+    return _tuned(space, beam)
+
+
+def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.random.Generator) -> list[Way]:
+    """Ways to take spare machines in, one more each time, as long as the step gets shorter."""
+    free = set(spare) & space.allowed
+    found: list[Way] = []
+    words, seconds = "", space.seconds(skeleton)
+    while free and len(found) < _MOST_GROWTH:
+        options: list[Way] = []
+        for machine in _near(space, next(iter(sorted(skeleton.machines))), free):
+            joined = _join(words, f"{space.cluster.machines[machine].name} joins")
+            for _ in range(_DRAWS):
+                options += [(joined, made) for made in moves.insertions(space, skeleton, machine, rng)]
+        best = _tuned(space, _best(space, options, 1))
+        if not best or space.seconds(best[0][1]) >= seconds * (1 - 1e-3):
+            break
+        words, skeleton = best[0]
+        seconds = space.seconds(skeleton)
+        free -= skeleton.machines
+        found.append((words, skeleton))
+    return found
+
+
+def _near(space: JobSpace, machine: int, free: set[int]) -> list[int]:
+    """Free machines, the nearest first, one of each place: those of a place are alike."""
+    rows = space.places.of_machine
+    latency = space.tables(Settings(space.microbatches[0])).latency
+    first: dict[int, int] = {}
+    for other in sorted(free):
+        first.setdefault(rows[other], other)
+    reachable = [other for row, other in first.items() if np.isfinite(latency[rows[machine], row])]
+    return sorted(reachable, key=lambda other: float(latency[rows[machine], rows[other]]))[:_MOST_SPARES]
+
+
+def _best(space: JobSpace, options: Sequence[Way], most: int) -> list[Way]:
+    """The quickest options, each skeleton once."""
+    each = {skeleton: words for words, skeleton in reversed(options)}
+    ranked = sorted(each, key=lambda skeleton: rank(space.seconds(skeleton)))
+    return [(each[skeleton], skeleton) for skeleton in ranked[:most]]
+
+
+def _tuned(space: JobSpace, ways: Iterable[Way]) -> list[Way]:
+    """With the switches that suit them now; those that do not fit even so are left out."""
+    made: list[Way] = []
+    for words, skeleton in ways:
+        seconds = space.seconds(skeleton)
+        if skeleton.settings.microbatch in space.microbatches:
+            tuned, seconds = tune(space, skeleton, seconds)
+        else:
+            tuned = skeleton
+        if seconds >= 0:
+            made.append((words, tuned))
+    return made
+
+
+def _join(*words: str) -> str:
+    return ", ".join(word for word in words if word)
