@@ -1,6 +1,7 @@
 """How planning grows: 100, 1,000 and 10,000 machines of 8 GPUs in 5, 20 and 60 regions with 5, 20 and 60 jobs.
 
-A feasible plan within 2, 10 and 60 s, under 4 GiB, no worse than greedy by region; time grows with an exponent of at most 1.2.
+A feasible plan within 2, 10 and 60 s, under 4 GiB, no worse than greedy by region; time grows with an exponent of at
+most 1.2.
 Each size runs in a process of its own, so that its memory is its own.
 """
 
@@ -15,8 +16,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import Report, parser
 
+from common import Report, parser
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, Region, pair
@@ -58,7 +59,8 @@ def scenario(machines: int, regions: int, jobs: int, seed: int) -> tuple[Cluster
     cluster = Cluster(f"scale-{machines}", tuple(places), tuple(made), links)
     work = []
     for j in range(jobs):
-        model = build_named_model(MODELS[j % len(MODELS)], sequence=1024 if "llama" in MODELS[j % len(MODELS)] else None)
+        name = MODELS[j % len(MODELS)]
+        model = build_named_model(name, sequence=1024 if "llama" in name else None)
         work.append(Job(f"{model.name}-{j}", model, global_batch=512, precision=Precision.BF16))
     return cluster, work
 

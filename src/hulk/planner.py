@@ -55,17 +55,17 @@ def plan_jobs(
     seed: int = 0,
     progress: Progress | None = None,
     keep_from: Mapping[str, frozenset[str]] | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> PlanResult:
-    """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it short.
-    `keep_from` names, for a job, machines it must not use. Ctrl-C ends the search with the best so far."""
+    """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it
+    short. `keep_from` names, for a job, machines it must not use. When `stop` says so, the best so far is the
+    answer."""
     begin = time.monotonic()
     rng = np.random.default_rng(seed)
     places = Places.of(cluster)
     without = keep_from or {}
     spaces = [
-        JobSpace(
-            job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset())
-        )
+        JobSpace(job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset()))
         for job in jobs
     ]
     annealer = Annealer(
@@ -73,16 +73,16 @@ def plan_jobs(
         objective or Objective(),
         rng,
         report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
+        stop=stop,
     )
     state = _first_state(spaces, annealer, rng, begin, time_limit)
     if progress:
         progress(time.monotonic() - begin, annealer.cost(state))
     # Hot, then from what it left idle, then cold: a large job's gains must not cost the small ones their best machines.
     for part, until, hot in ((0.5, 0.55, 0.03), (0.35, 0.8, 0.005), (0.15, 0.92, 1e-5)):
-        state = annealer.run(
-            state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot
-        )
-        _take_what_is_idle(spaces, state, rng, min(begin + 0.95 * time_limit, time.monotonic() + 0.1 * time_limit))
+        state = annealer.run(state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot)
+        until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.1 * time_limit)
+        state = _take_what_is_idle(annealer, state, rng, until_idle)
     plan, seconds = _finish(spaces, state, cluster)
     return PlanResult(plan, seconds, annealer.cost(state), sum(space.evaluations for space in spaces))
 
@@ -114,8 +114,9 @@ def _first_state(
     return best
 
 
-def _take_what_is_idle(spaces: Sequence[JobSpace], state: State, rng: np.random.Generator, deadline: float) -> None:
+def _take_what_is_idle(annealer: Annealer, state: State, rng: np.random.Generator, deadline: float) -> State:
     """Every job, the small ones first, looks again at its own machines together with the idle ones."""
+    spaces = annealer.spaces
     by_size = sorted(range(len(spaces)), key=lambda j: state_bytes(spaces[j]))
     for done, job in enumerate(by_size):
         space, seconds = spaces[job], state.seconds[job]
@@ -126,7 +127,11 @@ def _take_what_is_idle(spaces: Sequence[JobSpace], state: State, rng: np.random.
         groups = candidate_groups(space, free, rate, rng, _centres(spaces), max(1, 4 * len(free) // len(spaces)))
         found = best_group(space, groups, rate, 0.0, until)
         if found.skeleton is not None and (seconds is None or found.seconds < seconds):
-            state.apply({job: found.skeleton}, {job: found.seconds})
+            trial = state.copy()
+            trial.apply({job: found.skeleton}, {job: found.seconds})
+            if annealer.cost(trial) < annealer.cost(state):
+                state = trial
+    return state
 
 
 def _centres(spaces: Sequence[JobSpace]) -> int:
@@ -164,6 +169,6 @@ def why_waiting(space: JobSpace) -> str:
     if need > have:
         return f"its weights and optimizer state take {format_size(need)}, and {where} have {format_size(have)}"
     return (
-        f"no group of machines that reach each other was found to hold its {format_size(need)} of weights and optimizer "
-        f"state beside the other jobs ({where} have {format_size(have)})"
+        f"no group of machines that reach each other was found to hold its {format_size(need)} of weights and "
+        f"optimizer state beside the other jobs ({where} have {format_size(have)})"
     )

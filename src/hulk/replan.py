@@ -11,7 +11,7 @@ back within the horizon is not made.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,14 +24,14 @@ from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
-from hulk.options import Option, Scene, effective_seconds, payback
 from hulk.planner import DEFAULT_EVALUATIONS, plan_jobs, why_waiting
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.existing import machines_of, restrict, skeleton_of
 from hulk.search.objective import job_cost
+from hulk.search.options import Option, Scene, payback
 from hulk.search.repair import growths, repairs
 
-_CLEARLY = 1e-3  # a change must be better by this share of the objective: less is noise
+_CLEARLY = 0.01  # share of the time of the jobs it touches that a change must save where it is a choice
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
 
 
@@ -136,7 +136,9 @@ def replan(
         compute=compute,
         engine=engine,
     )
-    broken = [job for job in scene.jobs if job.name in plan.jobs and scene.lost & machines_of(plan.jobs[job.name]).keys()]
+    broken = [
+        job for job in scene.jobs if job.name in plan.jobs and scene.lost & machines_of(plan.jobs[job.name]).keys()
+    ]
     stay = scene.option({name: own for name, own in plan.jobs.items() if name not in {job.name for job in broken}}, {})
     assert stay is not None
     if not broken and not joined:
@@ -144,11 +146,10 @@ def replan(
         return _answer(scene, stay, (), f"{what}: nothing changes")
     planner = _Replanner(scene, seed, evaluations, time.monotonic() + time_limit)
     best = planner.repair(stay, broken)
-    best = planner.grow(best, broken)
+    best = planner.grow(best)
     planner.everything()
-    for option in planner.tried:
-        if option.cost < best.cost * (1 - _CLEARLY):
-            best = option
+    enough = best.cost - _CLEARLY * scene.running_cost(best)
+    best = min((option for option in planner.tried if option.cost < enough), key=lambda made: made.cost, default=best)
     note = "" if best.how else "nothing changes: no change pays back within the horizon"
     return _answer(scene, best, planner.tried, note)
 
@@ -168,6 +169,8 @@ class _Replanner:
             for job in scene.jobs
         }
         self.number = {machine.name: i for i, machine in enumerate(scene.every.machines)}
+        by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
+        self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
     def repair(self, option: Option, broken: Sequence[Job]) -> Option:
         """Every job that lost a machine goes on as well as it can, the weightiest first; or it waits."""
@@ -179,35 +182,44 @@ class _Replanner:
             options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
-            self.tried += found if job is broken[-1] else []
+            self.tried += found
             option = min([option, *found], key=lambda made: made.cost)
         return option
 
-    def grow(self, option: Option, broken: Sequence[Job]) -> Option:
+    def grow(self, option: Option) -> Option:
         """Spare machines go where they help the objective most, moving included, as long as they do."""
         rng = np.random.default_rng(self.seed)
         order = sorted(self.scene.jobs, key=lambda job: -job_cost(job, option.seconds.get(job.name)))
-        settled = {job.name for job in broken}
+        settled: set[str] = set()
         while (spare := self.scene.spare(option)) and time.monotonic() < self.deadline:
-            found: list[Option] = []
-            for place, job in enumerate(job for job in order if job.name not in settled):
-                own = option.plans.get(job.name)
-                if own is not None:
-                    free = [self.number[name] for name in spare]
-                    space = self.spaces[job.name]
-                    ways = growths(space, skeleton_of(own, self.scene.every), free, rng)
-                    options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
-                    found += [made for made in options if made is not None]
-                if own is None or place < _MOST_ANEW:
-                    fresh = self._anew(option, job, spare)
-                    found += [fresh] if fresh is not None else []
-            self.tried += found
-            best = min(found, key=lambda made: made.cost, default=option)
-            if best.cost >= option.cost * (1 - _CLEARLY):
+            found = [made for job in order if job.name not in settled for made in self._grown(option, job, spare, rng)]
+            self.tried += [made for _, made in found]
+            worth = [
+                (name, made) for name, made in found if made.cost < option.cost - _CLEARLY * self._own(option, name)
+            ]
+            if not worth:
                 break
-            settled |= best.how.keys() - option.how.keys()
-            option = best
+            name, option = min(worth, key=lambda entry: entry[1].cost)
+            settled.add(name)
         return option
+
+    def _own(self, option: Option, name: str) -> float:
+        """A job's part of the objective in the long run; nothing where it waits."""
+        return job_cost(self.spaces[name].job, option.seconds[name]) if name in option.seconds else 0.0
+
+    def _grown(
+        self, option: Option, job: Job, spare: Sequence[str], rng: np.random.Generator
+    ) -> Iterator[tuple[str, Option]]:
+        """The job with more machines, in several ways."""
+        own, space = option.plans.get(job.name), self.spaces[job.name]
+        made: list[Option | None] = []
+        if own is not None:
+            free = [self.number[name] for name in spare]
+            ways = growths(space, skeleton_of(own, self.scene.every), free, rng)
+            made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
+        if own is None or job.name in self.weighty:
+            made.append(self._anew(option, job, spare))
+        yield from ((job.name, found) for found in made if found is not None)
 
     def everything(self) -> None:
         """All jobs planned anew on all machines that are left."""
@@ -215,7 +227,9 @@ class _Replanner:
         if not jobs:
             return
         made = self._plan(self.scene.left, jobs, self.evaluations, 1.0)
-        changed = {name: "planned anew with all jobs" for name, own in made.items() if own != self.scene.plan.jobs.get(name)}
+        changed = {
+            name: "planned anew with all jobs" for name, own in made.items() if own != self.scene.plan.jobs.get(name)
+        }
         option = self.scene.option(made, changed)
         self.tried += [option] if option is not None else []
 
@@ -230,9 +244,7 @@ class _Replanner:
         made = self._plan(near, [job], self.evaluations // 4, 0.3)
         return self.scene.with_job(option, job, made[job.name], "planned anew") if job.name in made else None
 
-    def _plan(
-        self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float
-    ) -> Mapping[str, JobPlan]:
+    def _plan(self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float) -> Mapping[str, JobPlan]:
         limit = max(share * (self.deadline - time.monotonic()), 0.5)
         scene = self.scene
         result = plan_jobs(
@@ -245,7 +257,7 @@ class _Replanner:
 def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) -> Replan:
     """The chosen option as a checked plan, told job by job, with the better one that does not pay back, if there is."""
     left = scene.left
-    waiting = {job.name: _why(scene, job) for job in scene.jobs if job.name not in chosen.plans}
+    waiting = {job.name: _why(scene, job, chosen) for job in scene.jobs if job.name not in chosen.plans}
     used = {name for own in chosen.plans.values() for name in machines_of(own)}
     plan = Plan(
         {job.name: chosen.plans[job.name] for job in scene.jobs if job.name in chosen.plans},
@@ -257,11 +269,10 @@ def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) ->
     return Replan(left, plan, changes, max(chosen.move_s.values(), default=0.0), _refused(scene, chosen, tried), note)
 
 
-def _why(scene: Scene, job: Job) -> str:
-    if job.name in scene.plan.waiting and not scene.changes_machines:
+def _why(scene: Scene, job: Job, chosen: Option) -> str:
+    if job.name in scene.plan.waiting and not chosen.how:
         return scene.plan.waiting[job.name]
-    space = JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine)
-    return why_waiting(space)
+    return why_waiting(JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine))
 
 
 def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
@@ -290,12 +301,8 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
 
 def _refused(scene: Scene, chosen: Option, tried: Sequence[Option]) -> Refused | None:
     """The plan that would be best in the long run, where it is another one than the chosen."""
-    best = min(tried, key=lambda option: scene.cost(option, float("inf")), default=chosen)
-    now, then = scene.cost(chosen, float("inf")), scene.cost(best, float("inf"))
-    if then >= now * (1 - 10 * _CLEARLY):
-        return None
-    pays = payback(scene.terms(chosen), scene.terms(best))
-    return None if pays is None else Refused(1 - then / now, max(best.move_s.values(), default=0.0), pays)
-
-
-__all__ = ["JobChange", "Refused", "Replan", "change_cluster", "effective_seconds", "replan"]
+    same_jobs = [option for option in tried if option.seconds.keys() == chosen.seconds.keys()]
+    best = min(same_jobs, key=scene.running_cost, default=chosen)
+    saves = 1 - scene.running_cost(best) / scene.running_cost(chosen) if chosen.seconds else 0.0
+    pays = payback(scene.terms(chosen), scene.terms(best)) if saves >= _CLEARLY else None
+    return None if pays is None else Refused(saves, max(best.move_s.values(), default=0.0), pays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +71,7 @@ def plan(
         with _Bar(quiet=as_json) as bar:
             result = plan_jobs(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
-                seed=seed, progress=bar.update, keep_from=keep,
+                seed=seed, progress=bar.update, keep_from=keep, stop=bar.interrupted,
             )  # fmt: skip
         best = result.plan
     price = price_plan(best, machines, work, compute=compute)
@@ -134,14 +135,25 @@ def _reservations(
 
 
 class _Bar:
-    """The best so far, on stderr while the search runs; nothing where nobody looks."""
+    """The best so far, on stderr while the search runs (nothing where nobody looks), and Ctrl-C caught meanwhile."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._show = not quiet and sys.stderr.isatty()
         self._last = 0.0
+        self._interrupted = False
 
     def __enter__(self) -> _Bar:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
         return self
+
+    def _interrupt(self, *_: object) -> None:
+        """The first Ctrl-C ends the search, a second one the program."""
+        self._interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupted(self) -> bool:
+        """Whether somebody pressed Ctrl-C."""
+        return self._interrupted
 
     def update(self, seconds: float, cost: float) -> None:
         """A better plan."""
@@ -152,5 +164,6 @@ class _Bar:
             sys.stderr.flush()
 
     def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
         if self._show:
             sys.stderr.write("\r" + " " * 60 + "\r")

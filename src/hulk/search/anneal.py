@@ -1,7 +1,7 @@
 """From a start to a better plan: simulated annealing over skeletons, in cycles that double, each from the best so far.
 
-Moves inside one job are judged by that job's own gain, moves between jobs by the whole objective, so that a small job is
-polished beside a large one. Progress is counted in evaluations, not seconds: the same seed gives the same plan.
+Moves inside one job are judged by that job's own gain, moves between jobs by the whole objective, so that a small job
+is polished beside a large one. Progress is counted in evaluations, not seconds: the same seed gives the same plan.
 """
 
 from __future__ import annotations
@@ -70,12 +70,13 @@ class Annealer:
         rng: np.random.Generator,
         *,
         report: Callable[[State, float], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.spaces = list(spaces)
         self.objective = objective
         self.rng = rng
         self.report = report
-        self.interrupted = False
+        self.stop = stop
         self.jobs = {space.job.name: space.job for space in spaces}
         self.machines = sorted(set().union(*(space.allowed for space in spaces)))
         latency = spaces[0].tables(Settings(spaces[0].microbatches[0])).latency
@@ -96,11 +97,11 @@ class Annealer:
         return self.objective.cost(self.jobs, outcomes)
 
     def run(self, state: State, *, evaluations: int, deadline: float, hot: float = _HOT) -> State:
-        """The best state found within so many evaluations, or by the deadline on the monotonic clock. `hot` is the loss,
-        relative to the objective, that is taken lightly at first."""
+        """The best state found within so many evaluations, or by the deadline on the monotonic clock. `hot` is the
+        loss, relative to the objective, that is taken lightly at first."""
         best, least = state.copy(), self.cost(state)
         used, cycle = 0, _FIRST_CYCLE
-        while used < evaluations and time.monotonic() < deadline and not self.interrupted:
+        while used < evaluations and time.monotonic() < deadline and not self.stop():
             length = min(cycle, evaluations - used)
             found, cost = self._cycle(best.copy(), least, length, deadline, hot)
             used += length
@@ -112,7 +113,7 @@ class Annealer:
     def _cycle(self, state: State, cost: float, length: int, deadline: float, hot: float) -> tuple[State, float]:
         best, least = state.copy(), cost
         for step in range(length):
-            if self.interrupted or (step % 32 == 0 and time.monotonic() > deadline):
+            if step % 32 == 0 and (self.stop() or time.monotonic() > deadline):
                 break
             heat = hot * (_COLD / hot) ** (step / length)
             changes = self._propose(state)

@@ -1,8 +1,9 @@
 """Who starts with which machines: compact groups of many sizes for each job, the best that are still free.
 
-A machine given to one job is missing to the others. If every job's time were work / compute, the best weighted sum would
-give each job compute in proportion to sqrt(weight × work), and a unit of compute would be worth the same everywhere: that
-worth is the price a job pays for its group here, so that a job takes more machines only as long as they pay.
+A machine given to one job is missing to the others. If every job's time were work / compute, the best weighted sum
+would give each job compute in proportion to sqrt(weight × work), and a unit of compute would be worth the same
+everywhere: that worth is the price a job pays for its group here, so that a job takes more machines only as long as
+they pay.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost
 from hulk.search.seeds import arrange
 from hulk.search.skeleton import Settings, Skeleton
-
 
 Rates = NDArray[np.float64]
 _FAIR_SHARES = 4
@@ -47,7 +47,8 @@ def machine_rates(space: JobSpace) -> Rates:
         kind = kinds[machine.gpu.name, ranks]
         seconds = tables.forward[kind, -1] + tables.backward[kind, -1]
         per_place.append(machine.gpus // ranks * work / seconds)
-    return np.array(per_place, float)[np.array(space.places.of_machine)]
+    rates: Rates = np.array(per_place, float)[np.array(space.places.of_machine)]
+    return rates
 
 
 def state_bytes(space: JobSpace) -> float:
@@ -96,8 +97,8 @@ def assign(
 def best_group(
     space: JobSpace, groups: Sequence[Sequence[list[int]]], rate: Rates, worth: float, deadline: float
 ) -> Start:
-    """The job's cheapest group, machines paid for by what their compute is worth. `groups` holds, for each centre, groups
-    of growing size; a centre is left when larger groups have stopped to pay."""
+    """The job's cheapest group, machines paid for by what their compute is worth. `groups` holds, for each centre,
+    groups of growing size; a centre is left when larger groups have stopped to pay."""
     best, least = Start(None, -1.0), float("inf")
     for growing in groups:
         lowest, worse = float("inf"), 0
@@ -121,8 +122,8 @@ def best_group(
 def candidate_groups(
     space: JobSpace, free: set[int], rate: Rates, rng: np.random.Generator, most_centres: int, most: int
 ) -> list[list[list[int]]]:
-    """For several places, groups of growing size around it, nearest machines first, each large enough to hold the model;
-    at most `most` machines unless the model needs more."""
+    """For several places, groups of growing size around it, nearest machines first, each large enough to hold the
+    model; at most `most` machines unless the model needs more."""
     usable = np.array(sorted(free & space.allowed), np.int64)
     if not usable.size:
         return []

@@ -1,4 +1,5 @@
-"""Skeletons priced: one `JobSpace` per job holds the tables, keeps what it has priced, and knows what the job may use."""
+"""Skeletons priced: one `JobSpace` per job holds the tables, keeps what it has priced, and knows what the job may
+use."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Places:
         """Group machines that are alike and have no link of their own."""
         special = {name for key in cluster.machine_links for name in key}
         known: dict[tuple[object, ...], int] = {}
-        rows, first = [], []
+        rows: list[int] = []
+        first: list[Machine] = []
         for machine in cluster.machines:
             key: tuple[object, ...] = (
                 (machine.name,)
@@ -65,7 +67,9 @@ class JobSpace:
         self.job = job
         self.cluster = cluster
         self.places = places
-        self.allowed = frozenset(i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region) and m.name not in without)
+        self.allowed = frozenset(
+            i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region) and m.name not in without
+        )
         self.compute = compute
         self.engine = engine
         self._books: dict[tuple[int, Recompute], Book] = {}

@@ -145,7 +145,9 @@ class _Assignment:
         while True:
             masks = self._assign([[self._cost(j, a) for a in row] for j, row in enumerate(self.known)])
             open_pairs = [
-                (j, mask) for j, mask in enumerate(masks) if not self.known[j][mask].exact and self._cost_of(j, mask)[0] == 0
+                (j, mask)
+                for j, mask in enumerate(masks)
+                if not self.known[j][mask].exact and self._cost_of(j, mask)[0] == 0
             ]
             if not open_pairs:
                 return self._plan(masks)
@@ -319,9 +321,7 @@ class _JobSolver:
             twin=np.array(twins),
         )
 
-    def _chains(
-        self, mode: _Mode, slots: Slots, bounds: Bounds, seconds: float, *, alone: bool, shards: int
-    ) -> Pool:
+    def _chains(self, mode: _Mode, slots: Slots, bounds: Bounds, seconds: float, *, alone: bool, shards: int) -> Pool:
         """All chains that may be in a plan faster than `seconds`."""
         while True:
             count = list_chains(
@@ -428,7 +428,15 @@ class _JobSolver:
         return times, fixed, update
 
     def _job_plan(
-        self, mode: _Mode, slots: Slots, pool: Pool, chains: list[int], shares: list[int], extra: int, *, by_region: bool
+        self,
+        mode: _Mode,
+        slots: Slots,
+        pool: Pool,
+        chains: list[int],
+        shares: list[int],
+        extra: int,
+        *,
+        by_region: bool,
     ) -> JobPlan:
         made, firsts, lasts = [], [], []
         for c in chains:

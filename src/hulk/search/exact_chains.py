@@ -178,7 +178,9 @@ def list_chains(
         m = min(m, _at_most(rest - w - after, f, m), _at_most(rest - f - after, w, m))
         if d > 0:
             slack = rest - f - w - after
-            m = min(m, 1 + _at_most(slack, out.send_forward[d - 1], m), 1 + _at_most(slack, out.send_backward[d - 1], m))
+            m = min(
+                m, 1 + _at_most(slack, out.send_forward[d - 1], m), 1 + _at_most(slack, out.send_backward[d - 1], m)
+            )
         if m < 1:
             continue
         left = rate_left - t * bounds.rate[i]

@@ -393,4 +393,3 @@ def combine(
             if o < 0:
                 break
     return seconds, steps
-

@@ -1,4 +1,5 @@
-"""From an order of slots to a priced plan, compiled: where to cut the layers, how to share the batch, what a step takes.
+"""From an order of slots to a priced plan, compiled: where to cut the layers, how to share the batch, what a step
+takes.
 
 Search decides which GPUs stand where in which pipeline. Everything after that is settled here:
 
@@ -18,7 +19,8 @@ from hulk.cost.step import FITS, Durations, Encoded, Tables, durations, stage_me
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# What fit() returns instead of seconds where a plan cannot be: below zero, and the further below the further from fitting.
+# What fit() returns instead of seconds where a plan cannot be: below zero, and the further below the further from
+# fitting.
 TOO_FEW_MICROBATCHES = -1e6
 _BISECTIONS = 22
 # Microbatches after which a pipeline is taken to go on at its pace.
@@ -110,8 +112,8 @@ def set_warmup(plan: Encoded, p: int, extra: int, gpipe: bool, microbatches: int
 def share(tables: Tables, plan: Encoded, out: Durations, total: int) -> bool:
     """Give each replica its microbatches. False where there are fewer microbatches than replicas.
 
-    A replica takes about fill + (m − 1) × period: fill is one microbatch alone through all stages and back; period is the
-    slowest of a stage's work, a link's, and a round trip over the microbatches that may be in flight.
+    A replica takes about fill + (m − 1) × period: fill is one microbatch alone through all stages and back; period is
+    the slowest of a stage's work, a link's, and a round trip over the microbatches that may be in flight.
     """
     replicas = plan.microbatches.shape[0]
     if total < replicas:
@@ -167,9 +169,7 @@ def share(tables: Tables, plan: Encoded, out: Durations, total: int) -> bool:
 
 
 @njit(cache=True)
-def fit(
-    tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: int, extra: int, gpipe: bool
-) -> float:
+def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: int, extra: int, gpipe: bool) -> float:
     """Cut, share and price. `plan` comes with its slots; first, last, warmup and microbatches are filled in.
 
     Returns the seconds of a step, or a number below zero that says how far the plan is from fitting.

@@ -30,7 +30,8 @@ def without_chains_of(skeleton: Skeleton, machine: int) -> Skeleton | None:
 
 
 def substitute(space: JobSpace, skeleton: Skeleton, old: int, new: int) -> Skeleton | None:
-    """Another machine takes a machine's stages, as far as its GPUs go: with the same ranks, or with as many as it has."""
+    """Another machine takes a machine's stages, as far as its GPUs go: with the same ranks, or with as many as it
+    has."""
     gpus = space.cluster.machines[new].gpus
     chains: list[Chain] = []
     for chain in skeleton.chains:

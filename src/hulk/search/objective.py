@@ -1,4 +1,5 @@
-"""What a plan is judged by: the jobs' times to finish, throughput under a money limit, or money at a least throughput."""
+"""What a plan is judged by: the jobs' times to finish, throughput under a money limit, or money at a least
+throughput."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from dataclasses import dataclass
 
 from hulk.domain.job import Job
 
-# A job that has to wait counts like one that takes this many times as long as the slowest that runs would: placing it is
-# always better, and of two that cannot both run, the weightier one runs.
+# A job that has to wait counts like one that takes this many times as long as the slowest that runs would: placing it
+# is always better, and of two that cannot both run, the weightier one runs.
 WAITING = 1e9
 
 

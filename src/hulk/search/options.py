@@ -1,0 +1,157 @@
+"""Whole plans to go on by after the cluster has changed, with what they take: seconds a step, and moving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import Engine
+from hulk.cost.moving import Move, move_seconds, plan_moves
+from hulk.cost.price import price_job
+from hulk.cost.report import JobPrice
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Plan
+from hulk.search.existing import keep_gpus, machines_of
+from hulk.search.objective import job_cost
+
+Term = tuple[Job, float | None, float]
+"""A job, its seconds a step (None: it waits), and the seconds that it stands still to move."""
+
+# Of a horizon that is all spent on moving, this share counts as work: a job that moves is better than one that waits.
+_LEAST_SHARE = 1e-3
+
+
+def effective_seconds(step: float, move: float, horizon: float) -> float:
+    """Seconds a step over the whole horizon, the seconds it takes to move first included: horizon / steps done."""
+    share = 1 - move / horizon
+    return step / share if share > _LEAST_SHARE else step / _LEAST_SHARE * (move / horizon)
+
+
+def total_cost(terms: Iterable[Term], horizon: float) -> float:
+    """The objective with the time to move spread over the horizon (seconds; may be infinite)."""
+    return sum(
+        job_cost(job, None if step is None else effective_seconds(step, move, horizon)) for job, step, move in terms
+    )
+
+
+def payback(before: Iterable[Term], after: Iterable[Term]) -> float | None:
+    """Seconds after which `after`, its moves included, has done as much as `before`; None where it never has."""
+    old, new = list(before), list(after)
+
+    def behind(horizon: float) -> bool:
+        return total_cost(new, horizon) > total_cost(old, horizon)
+
+    if behind(float("inf")) or total_cost(new, float("inf")) == total_cost(old, float("inf")):
+        return None
+    low, high = 0.0, max([1.0, *(move for *_, move in new)])
+    while behind(high):
+        low, high = high, 2 * high
+        if high > 1e15:
+            return None
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if behind(middle) else (low, middle)
+    return high
+
+
+@dataclass(frozen=True)
+class Option:
+    """The jobs that run with their plans, and for each: what was done (in words, only where something was), seconds a
+    step, what moves and the seconds of that. `cost` is the objective over the horizon."""
+
+    plans: Mapping[str, JobPlan]
+    how: Mapping[str, str]
+    seconds: Mapping[str, float]
+    moves: Mapping[str, tuple[Move, ...]]
+    move_s: Mapping[str, float]
+    cost: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The plan so far, and the machines: `every` has the lost and the joined ones, `left` no lost ones."""
+
+    plan: Plan
+    jobs: tuple[Job, ...]
+    every: Cluster
+    left: Cluster
+    lost: frozenset[str]
+    horizon: float
+    compute: ComputeModel
+    engine: Engine
+    _prices: dict[tuple[str, JobPlan], float | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def before(self) -> dict[str, float | None]:
+        """Seconds a step of each job by the old plan, with the machines that were there."""
+        return {
+            job.name: self._seconds(job, self.plan.jobs[job.name]) if job.name in self.plan.jobs else None
+            for job in self.jobs
+        }
+
+    def spare(self, option: Option) -> list[str]:
+        """Machines that are left and that nothing runs on."""
+        used = {name for own in option.plans.values() for name in machines_of(own)}
+        return [machine.name for machine in self.left.machines if machine.name not in used]
+
+    def terms(self, option: Option) -> list[Term]:
+        """The jobs as the objective sees them."""
+        return [(job, option.seconds.get(job.name), option.move_s.get(job.name, 0.0)) for job in self.jobs]
+
+    def running_cost(self, option: Option) -> float:
+        """The objective's part of the jobs that run, in the long run."""
+        return sum(job_cost(job, option.seconds[job.name]) for job in self.jobs if job.name in option.seconds)
+
+    def with_job(self, option: Option, job: Job, plan: JobPlan, how: str) -> Option | None:
+        """The option with one job's plan changed; None where that does not fit."""
+        words = ", ".join(filter(None, (option.how.get(job.name), how)))
+        return self.option({**option.plans, job.name: plan}, {**option.how, job.name: words})
+
+    def option(self, plans: Mapping[str, JobPlan], how: Mapping[str, str]) -> Option | None:
+        """These plans as an option: GPUs handed out, priced, with what moves; None where one does not fit."""
+        placed = self._placed(plans)
+        if placed is None:
+            return None
+        seconds: dict[str, float] = {}
+        moves: dict[str, tuple[Move, ...]] = {}
+        for job in self.jobs:
+            own, old = placed.get(job.name), self.plan.jobs.get(job.name)
+            if own is None:
+                continue
+            step = self._seconds(job, own)
+            if step is None and own != old:
+                return None
+            if step is not None:
+                seconds[job.name] = step
+            moves[job.name] = () if own == old else plan_moves(job, old, own, self.every, self.lost)
+        all_moves = [move for own in moves.values() for move in own]
+        move_s = {
+            name: move_seconds(own, self.every, beside=[m for m in all_moves if m not in own]) if own else 0.0
+            for name, own in moves.items()
+        }
+        terms = [(job, seconds.get(job.name), move_s.get(job.name, 0.0)) for job in self.jobs]
+        return Option(placed, dict(how), seconds, moves, move_s, total_cost(terms, self.horizon))
+
+    def _seconds(self, job: Job, plan: JobPlan) -> float | None:
+        key = (job.name, plan)
+        if key not in self._prices:
+            price = price_job(job, plan, self.every, compute=self.compute, engine=self.engine)
+            self._prices[key] = price.step if isinstance(price, JobPrice) else None
+        return self._prices[key]
+
+    def _placed(self, plans: Mapping[str, JobPlan]) -> dict[str, JobPlan] | None:
+        """The plans with every GPU used once: those that do not change first, the others round them."""
+        taken: dict[str, set[int]] = {}
+        placed: dict[str, JobPlan] = {}
+        for name, own in sorted(plans.items(), key=lambda item: item[1] != self.plan.jobs.get(item[0])):
+            old = self.plan.jobs.get(name)
+            kept = own if own == old else keep_gpus(own, old, self.every, taken)
+            if kept is None:
+                return None
+            for stage in (stage for pipeline in kept.pipelines for stage in pipeline.stages):
+                taken.setdefault(stage.machine, set()).update(stage.gpus)
+            placed[name] = kept
+        return placed
