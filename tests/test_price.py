@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories import GPU, FixedTimes, cluster, job, layer, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories import GPU, FixedTimes, cluster, job, layer, model
 from hulk.cost.compute import update_time
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.price import price_job

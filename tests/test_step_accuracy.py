@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+
 import runs
 import step_accuracy
-
 from hulk.cost.compute import ComputeModel
 from hulk.errors import InputError
 from hulk.io.profiles import bundled_profiles

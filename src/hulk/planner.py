@@ -29,6 +29,7 @@ from hulk.units import format_size
 
 DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
+_RACERS = 3
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -75,11 +76,17 @@ def plan_jobs(
         report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
         stop=stop,
     )
-    state = _first_state(spaces, annealer, rng, begin, time_limit)
+    states = _first_states(spaces, annealer, rng, begin, time_limit)
     if progress:
-        progress(time.monotonic() - begin, annealer.cost(state))
-    # Hot, then from what it left idle, then cold: a large job's gains must not cost the small ones their best machines.
-    for part, until, hot in ((0.5, 0.55, 0.03), (0.35, 0.8, 0.005), (0.15, 0.92, 1e-5)):
+        progress(time.monotonic() - begin, annealer.cost(states[0]))
+    # A race of the best starts, then on with the winner: hot, from what that left idle, cold. Cold at the end, since a
+    # large job's gains must not cost the small ones their best machines.
+    race = [
+        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.3 + 0.1 * i) * time_limit, hot=0.03)
+        for i, each in enumerate(states)
+    ]
+    state = min(race, key=annealer.cost)
+    for part, until, hot in ((0.35, 0.65, 0.02), (0.25, 0.82, 0.005), (0.1, 0.92, 1e-5)):
         state = annealer.run(state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot)
         until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.1 * time_limit)
         state = _take_what_is_idle(annealer, state, rng, until_idle)
@@ -87,31 +94,30 @@ def plan_jobs(
     return PlanResult(plan, seconds, annealer.cost(state), sum(space.evaluations for space in spaces))
 
 
-def _first_state(
+def _first_states(
     spaces: Sequence[JobSpace], annealer: Annealer, rng: np.random.Generator, begin: float, time_limit: float
-) -> State:
-    """The best of several assignments, each job's shape then searched more widely on its own machines."""
-    best: State | None = None
-    least = float("inf")
+) -> list[State]:
+    """The best few of several assignments, each job's shape then searched more widely on its own machines."""
+    found: list[State] = []
     for attempt, scale in enumerate(_SCALES):
-        if attempt and time.monotonic() - begin > 0.2 * time_limit:
+        if attempt and time.monotonic() - begin > 0.15 * time_limit:
             break
-        until = max(time.monotonic(), begin) + 0.3 * time_limit
+        until = max(time.monotonic(), begin) + 0.25 * time_limit
         starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
-        state = State.of(
-            [start.skeleton for start in starts], [start.seconds if start.skeleton else None for start in starts]
+        found.append(
+            State.of(
+                [start.skeleton for start in starts], [start.seconds if start.skeleton else None for start in starts]
+            )
         )
-        cost = annealer.cost(state)
-        if cost < least:
-            best, least = state, cost
-    assert best is not None
-    for job, (space, skeleton) in enumerate(zip(spaces, best.skeletons, strict=True)):
-        if skeleton is None or time.monotonic() - begin > 0.6 * time_limit:
-            continue
-        found = arrange(space, sorted(skeleton.machines))
-        if found and 0 <= found[1] < (best.seconds[job] or 0.0):
-            best.apply({job: found[0]}, {job: found[1]})
-    return best
+    found = sorted(found, key=annealer.cost)[:_RACERS]
+    for state in found:
+        for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
+            if skeleton is None or time.monotonic() - begin > 0.35 * time_limit:
+                continue
+            better = arrange(space, sorted(skeleton.machines))
+            if better and 0 <= better[1] < (state.seconds[job] or 0.0):
+                state.apply({job: better[0]}, {job: better[1]})
+    return sorted(found, key=annealer.cost)
 
 
 def _take_what_is_idle(annealer: Annealer, state: State, rng: np.random.Generator, deadline: float) -> State:

@@ -4,21 +4,20 @@
 2. Spare machines are offered to every job, one change at a time.
 3. Everything is planned anew.
 
-Every way is judged by the objective with the time to move spread over the horizon, so that a change that does not pay
-back within the horizon is not made.
+Every way is judged by the objective with the time to move and restart spread over the horizon, so that a change that
+does not pay back within the horizon is not made.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
-from hulk.cost.moving import Move
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
@@ -26,85 +25,13 @@ from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
 from hulk.planner import DEFAULT_EVALUATIONS, plan_jobs, why_waiting
 from hulk.search.evaluate import JobSpace, Places
-from hulk.search.existing import machines_of, restrict, skeleton_of
+from hulk.search.existing import change_cluster, machines_of, restrict, skeleton_of
 from hulk.search.objective import job_cost
-from hulk.search.options import Option, Scene, payback
+from hulk.search.options import JobChange, Option, Refused, Replan, Scene, payback
 from hulk.search.repair import growths, repairs
 
 _CLEARLY = 0.01  # share of the time of the jobs it touches that a change must save where it is a choice
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
-
-
-@dataclass(frozen=True)
-class JobChange:
-    """What becomes of one job. Seconds a step; None where it does not run.
-
-    how        in words; empty where nothing changes
-    stays      machines that keep what they have and need nothing more
-    payback_s  seconds after which a quicker step has made up for the move; None where it was no choice
-    """
-
-    job: str
-    before_s: float | None
-    after_s: float | None
-    how: str
-    stays: tuple[str, ...]
-    moves: tuple[Move, ...]
-    move_s: float
-    payback_s: float | None
-    reason: str = ""
-
-    @property
-    def changed(self) -> bool:
-        """Whether the job goes on by another plan."""
-        return bool(self.how)
-
-    @property
-    def from_checkpoint(self) -> bool:
-        """Whether some of its state survives on no machine, so that it goes back to its last checkpoint."""
-        return any(move.source is None for move in self.moves)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A better plan that is not made: what it would save of the objective, and when it would have paid back."""
-
-    saves: float
-    move_s: float
-    payback_s: float
-
-
-@dataclass(frozen=True)
-class Replan:
-    """The cluster and the plan from now on, what that means for each job, and the seconds until all have moved."""
-
-    cluster: Cluster
-    plan: Plan
-    jobs: tuple[JobChange, ...]
-    move_s: float
-    refused: Refused | None
-    note: str
-
-    @property
-    def changed(self) -> bool:
-        """Whether any job's plan changes."""
-        return any(job.changed for job in self.jobs)
-
-    @property
-    def stopped(self) -> tuple[str, ...]:
-        """Jobs that ran and cannot run any more."""
-        return tuple(job.job for job in self.jobs if job.before_s is not None and job.after_s is None)
-
-
-def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machine]) -> Cluster:
-    """The cluster without the lost machines and with the joined ones, which get the links of their region."""
-    for machine in joined:
-        cluster.region(machine.region)
-        if cluster.has_machine(machine.name):
-            raise InputError(f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already")
-    names = [cluster.machine(name).name for name in lost]
-    grown = replace(cluster, machines=(*cluster.machines, *joined))
-    return restrict(grown, {machine.name for machine in grown.machines}.difference(names))
 
 
 def replan(
@@ -120,9 +47,11 @@ def replan(
     seed: int = 0,
     time_limit: float = 60.0,
     evaluations: int = DEFAULT_EVALUATIONS,
+    keep_from: Mapping[str, frozenset[str]] | None = None,
 ) -> Replan:
     """The plan from now on. `horizon` is the seconds within which a change must pay back. The same seed gives the same
-    answer, unless the time limit cuts it short. `plan` has passed `hulk.domain.check` on `cluster`."""
+    answer, unless the time limit cuts it short. `keep_from` names machines that a job must not use.
+    `plan` has passed `hulk.domain.check` on `cluster`."""
     left = change_cluster(cluster, lost, joined)
     if not left.machines:
         raise InputError("no machine is left")
@@ -144,30 +73,36 @@ def replan(
     if not broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return _answer(scene, stay, (), f"{what}: nothing changes")
-    planner = _Replanner(scene, seed, evaluations, time.monotonic() + time_limit)
+    planner = _Replanner(scene, keep_from or {}, seed, evaluations, time.monotonic() + time_limit)
     best = planner.repair(stay, broken)
     best = planner.grow(best)
     planner.everything()
     enough = best.cost - _CLEARLY * scene.running_cost(best)
     best = min((option for option in planner.tried if option.cost < enough), key=lambda made: made.cost, default=best)
-    note = "" if best.how else "nothing changes: no change pays back within the horizon"
+    note = "" if best.how or broken else "nothing changes: no change pays back within the horizon"
     return _answer(scene, best, planner.tried, note)
 
 
 class _Replanner:
     """The ways to go on, tried one after the other; `tried` keeps the whole plans that were looked at."""
 
-    def __init__(self, scene: Scene, seed: int, evaluations: int, deadline: float) -> None:
+    def __init__(
+        self, scene: Scene, keep_from: Mapping[str, frozenset[str]], seed: int, evaluations: int, deadline: float
+    ) -> None:
         self.scene = scene
+        self.keep_from = keep_from
         self.seed = seed
         self.evaluations = evaluations
         self.deadline = deadline
         self.tried: list[Option] = []
         places = Places.of(scene.every)
         self.spaces = {
-            job.name: JobSpace(job, scene.every, places, compute=scene.compute, engine=scene.engine)
+            job.name: JobSpace(
+                job, scene.every, places, compute=scene.compute, engine=scene.engine,
+                without=scene.lost | keep_from.get(job.name, frozenset()),
+            )
             for job in scene.jobs
-        }
+        }  # fmt: skip
         self.number = {machine.name: i for i, machine in enumerate(scene.every.machines)}
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
@@ -223,7 +158,7 @@ class _Replanner:
 
     def everything(self) -> None:
         """All jobs planned anew on all machines that are left."""
-        jobs = [job for job in self.scene.jobs if any(job.may_run_in(m.region) for m in self.scene.left.machines)]
+        jobs = [job for job in self.scene.jobs if self.spaces[job.name].allowed]
         if not jobs:
             return
         made = self._plan(self.scene.left, jobs, self.evaluations, 1.0)
@@ -239,7 +174,7 @@ class _Replanner:
         others = {m for name, plan in option.plans.items() if name != job.name for m in machines_of(plan)}
         names = {*spare, *(machines_of(own) if own else ())} - others - self.scene.lost
         near = restrict(self.scene.left, names)
-        if not any(job.may_run_in(machine.region) for machine in near.machines):
+        if not self.spaces[job.name].allowed.intersection(self.number[machine.name] for machine in near.machines):
             return None
         made = self._plan(near, [job], self.evaluations // 4, 0.3)
         return self.scene.with_job(option, job, made[job.name], "planned anew") if job.name in made else None
@@ -249,7 +184,7 @@ class _Replanner:
         scene = self.scene
         result = plan_jobs(
             cluster, jobs, compute=scene.compute, engine=scene.engine, time_limit=limit, evaluations=evaluations,
-            seed=self.seed,
+            seed=self.seed, keep_from=self.keep_from,
         )  # fmt: skip
         return result.plan.jobs
 
@@ -285,7 +220,7 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
     choice = old is not None and not scene.lost & machines_of(old).keys()
     pays = None
     if choice and before is not None and after is not None and name in chosen.how:
-        pays = payback([(job, before, 0.0)], [(job, after, chosen.move_s[name])])
+        pays = payback([(job, before, 0.0)], [(job, after, chosen.pause_s[name])])
     return JobChange(
         job=name,
         before_s=before,
@@ -305,4 +240,6 @@ def _refused(scene: Scene, chosen: Option, tried: Sequence[Option]) -> Refused |
     best = min(same_jobs, key=scene.running_cost, default=chosen)
     saves = 1 - scene.running_cost(best) / scene.running_cost(chosen) if chosen.seconds else 0.0
     pays = payback(scene.terms(chosen), scene.terms(best)) if saves >= _CLEARLY else None
-    return None if pays is None else Refused(saves, max(best.move_s.values(), default=0.0), pays)
+    return (
+        None if pays is None or pays <= scene.horizon else Refused(saves, max(best.move_s.values(), default=0.0), pays)
+    )

@@ -86,7 +86,7 @@ def suggest(
 ) -> tuple[WhatIf, ...]:
     """The `most` best single improvements of each job, those that help the objective most first.
 
-    Only the jobs with the greatest part of the objective are looked at. GPU types to try are those of the cluster, and
+    Only the jobs with the greatest part of the objective are looked at. GPU types to try are those of the cluster, then
     `gpus`. A what-if changes one job's price alone: what a better link does for another job is told there.
     """
     cases = []
@@ -99,15 +99,16 @@ def suggest(
         if isinstance(price, JobPrice) and isinstance(prepared, Prepared):
             cases.append(_Case(job, own, near, compute, engine, price, prepared))
     cases.sort(key=lambda case: -job_cost(case.job, case.price.step))
-    types = {kind.name: kind for kind in (*(m.gpu for m in cluster.machines), *gpus)}
+    here = {machine.gpu.name: machine.gpu for machine in cluster.machines}
+    types = ([*here.values()], [*gpus])
     found: list[tuple[float, WhatIf]] = []
     for case in cases[:_MOST_JOBS]:
-        ranked = sorted(_improvements(case, list(types.values())), key=lambda item: -item.gain)
+        ranked = sorted(_improvements(case, types), key=lambda item: -item.gain)
         found += [(job_cost(case.job, w.before_s) - job_cost(case.job, w.after_s), w) for w in ranked[:most]]
     return tuple(whatif for _, whatif in sorted(found, key=lambda item: -item[0]))
 
 
-def _improvements(case: _Case, types: Sequence[GpuType]) -> Iterator[WhatIf]:
+def _improvements(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[WhatIf]:
     """All improvements of one job that are worth a line."""
     name, before = case.job.name, case.price.step
     again = case.best(case.plan, case.cluster)
@@ -229,18 +230,22 @@ def _more_memory(case: _Case, before: float) -> WhatIf | None:
     return None
 
 
-def _faster_gpus(case: _Case, types: Sequence[GpuType]) -> Iterator[_Variant]:
-    """The next faster class of GPU, as many of them, in the machine of the busiest stage."""
+def _faster_gpus(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[_Variant]:
+    """The next faster class of GPU (of the first list that has one), as many of them, in the machine of the busiest
+    stage."""
     stages = [stage for pipeline in case.price.pipelines for stage in pipeline]
     host = case.cluster.machine(max(stages, key=lambda stage: stage.busy).machine)
     precision = case.job.precision
-    faster = [kind for kind in types if kind.rate(precision) >= 1.5 * host.gpu.rate(precision)]
-    fitting = [kind for kind in faster if kind.memory >= host.memory]
-    if fitting:
+    for kinds in types:
+        faster = [kind for kind in kinds if kind.rate(precision) >= 1.5 * host.gpu.rate(precision)]
+        fitting = [kind for kind in faster if kind.memory >= host.memory]
+        if not fitting:
+            continue
         kind = min(fitting, key=lambda kind: kind.rate(precision))
         changed = replace(host, gpu=kind, memory=kind.memory, price=kind.price * host.gpus)
         words = f"{host.gpus}×{kind.name} instead of {host.gpus}×{host.gpu.name} in {host.name}"
         yield _Variant(words, case.plan, _with_machine(case.cluster, changed))
+        return
 
 
 def _fewer_replicas(case: _Case) -> Iterator[_Variant]:

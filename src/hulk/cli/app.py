@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hulk import __version__
-from hulk.cli import catalogue, price, schema, show, simulate
+from hulk.cli import catalogue, explain, plan, price, replan, schema, show, simulate
 from hulk.errors import HulkError, InputError
 
 app = typer.Typer(
@@ -19,6 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("plan")(plan.plan)
+app.command("explain")(explain.explain)
+app.command("replan")(replan.replan)
 app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)

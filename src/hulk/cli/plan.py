@@ -86,9 +86,10 @@ def plan(
     else:
         from hulk.cli.answer import render_plan
         from hulk.cli.screen import console
+        from hulk.io.gpus import load_gpus
         from hulk.whatif import suggest
 
-        hints = suggest(best, machines, work, compute=compute)
+        hints = suggest(best, machines, work, compute=compute, gpus=tuple(load_gpus().values()))
         render_plan(best, price, machines, work, hints, console())
         if out:
             console().print(f"plan: {out}", style="dim")

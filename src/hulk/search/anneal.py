@@ -159,7 +159,7 @@ class Annealer:
         return self._swap(state)
 
     def _reshape(self, state: State) -> Changes | None:
-        job = int(self.rng.integers(len(self.spaces)))
+        job = self._pick(state)
         skeleton = state.skeletons[job]
         if skeleton is None:
             return None
@@ -170,6 +170,16 @@ class Annealer:
             # Some shapes only pay with other settings: a second change before judging.
             changed = moves.reshape(self.spaces[job], changed, self.rng) or changed
         return {job: changed}
+
+    def _pick(self, state: State) -> int:
+        """Half of the time any job, half of the time one by its part of the objective: there is most to gain."""
+        if len(self.spaces) == 1 or self.rng.random() < 0.5:
+            return int(self.rng.integers(len(self.spaces)))
+        parts = np.array(
+            [0.0 if s is None else job_cost(space.job, s) for space, s in zip(self.spaces, state.seconds, strict=True)]
+        )
+        total = parts.sum()
+        return int(np.searchsorted(np.cumsum(parts), self.rng.random() * total)) if total > 0 else 0
 
     def _give(self, state: State) -> Changes | None:
         """A machine leaves its job, or idleness, for another job, or for idleness."""

@@ -63,8 +63,9 @@ _MOST_STEPS = 20_000_000_000
 _STRICTLY = 1 - 1e-7  # how much faster a plan must be to be looked at
 _NO_TIMES = np.zeros((0, 0))
 
-Cost = tuple[float, float]
-"""Weight of the jobs that wait, cost of the others: waiting is always worse."""
+Cost = tuple[float, float, int]
+"""Weight of the jobs that wait, cost of the others, how many of these costs are bounds only. Waiting is always worse, and
+of equal costs the surer one is taken."""
 
 
 def solve_exactly(
@@ -134,14 +135,19 @@ class _Assignment:
         self.spaces = spaces
         self.everything = (1 << len(cluster.machines)) - 1
         self.solvers = [_JobSolver(space) for space in spaces]
-        self.known: list[list[_Answer]] = [
-            [_Answer(solver.at_least(_members(mask)), None, exact=False) for mask in range(self.everything + 1)]
-            for solver in self.solvers
-        ]
+        self.known = [self._first_bounds(solver) for solver in self.solvers]
+
+    def _first_bounds(self, solver: _JobSolver) -> list[_Answer]:
+        """For every set the bound of all GPUs' work, and at least that of the sets around it."""
+        bounds = [solver.at_least(_members(mask)) for mask in range(self.everything + 1)]
+        for mask in range(self.everything, -1, -1):
+            for i in range(len(self.cluster.machines)):
+                bounds[mask] = max(bounds[mask], bounds[mask | 1 << i])
+        return [_Answer(bound, None, exact=bound == inf) for bound in bounds]
 
     def solve(self) -> tuple[Plan, dict[str, float | None]]:
         """Solve pairs of job and set until the best assignment rests on solved ones."""
-        best: Cost = (inf, inf)
+        best: Cost = (inf, inf, 0)
         while True:
             masks = self._assign([[self._cost(j, a) for a in row] for j, row in enumerate(self.known)])
             open_pairs = [
@@ -167,22 +173,22 @@ class _Assignment:
         """What a job with this answer costs, at least (`bound`) or by a plan that is known."""
         job = self.spaces[j].job
         if answer.seconds == inf or (not bound and answer.plan is None):
-            return job.weight, 0.0
-        return 0.0, job_cost(job, answer.seconds)
+            return job.weight, 0.0, 0
+        return 0.0, job_cost(job, answer.seconds), 0 if answer.exact else 1
 
     def _assign(self, costs: list[list[Cost]]) -> list[int]:
         """The best split of the machines by these costs, which no machine more makes worse: a mask per job."""
         full = self.everything
-        table: list[list[Cost]] = [[(0.0, 0.0)] * (full + 1)]
+        table: list[list[Cost]] = [[(0.0, 0.0, 0)] * (full + 1)]
         chosen: list[list[int]] = []
         for row in costs:
             best: list[Cost] = []
             picks: list[int] = []
             for mask in range(full + 1):
-                options = ((_sum((row[part], table[-1][mask ^ part])), part) for part in _parts(mask))
+                options = ((_sum((row[part], table[-1][mask ^ part])), -part) for part in _parts(mask))
                 value, part = min(options)
                 best.append(value)
-                picks.append(part)
+                picks.append(-part)
             table.append(best)
             chosen.append(picks)
         masks = []
@@ -228,11 +234,12 @@ class _Assignment:
 
 
 def _sum(costs: Sequence[Cost] | Iterator[Cost]) -> Cost:
-    waiting, running = 0.0, 0.0
+    waiting, running, bounds = 0.0, 0.0, 0
     for cost in costs:
         waiting += cost[0]
         running += cost[1]
-    return waiting, running
+        bounds += cost[2]
+    return waiting, running, bounds
 
 
 def _members(mask: int) -> list[int]:
@@ -341,15 +348,13 @@ class _JobSolver:
             return None, seconds
         pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=True, shards=1)
         plan, out, scratch = _room(1, self.layers), empty_durations(self.layers), np.zeros((2, self.layers))
-        best: JobPlan | None = None
-        for extra in range(mode.total):
-            trial, chain = best_alone(
-                mode.tables, slots, pool, len(pool.stages), plan, out, scratch, mode.total, extra, seconds * _STRICTLY
-            )
-            if chain >= 0:
-                seconds = trial
-                best = self._job_plan(mode, slots, pool, [chain], [mode.total], extra, by_region=False)
-        return best, seconds
+        trial, chain, extra = best_alone(
+            mode.tables, mode.open_tables, slots, pool, len(pool.stages), plan, out, scratch, mode.total,
+            seconds * _STRICTLY,
+        )  # fmt: skip
+        if chain < 0:
+            return None, seconds
+        return self._job_plan(mode, slots, pool, [chain], [mode.total], extra, by_region=False), trial
 
     def _together(self, mode: _Mode, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
         """The best plan of several pipelines that is faster than `seconds`."""

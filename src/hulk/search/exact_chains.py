@@ -13,7 +13,7 @@ How many microbatches m a chain can do in a given time is bounded from above, fo
 where head is the way of the first microbatch to the stage, tail the way of the last gradient from it to the first stage.
 """
 
-# ruff: noqa: PLR0912, PLR0915  compiled code pays for every call it does not inline
+
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost.pipeline import run_pipeline
-from hulk.cost.step import Durations, Encoded, Tables, _link, durations, seconds_of, stage_memory, transfer_seconds
+from hulk.cost.step import Durations, Encoded, Tables, _link, durations, stage_memory, step_seconds, transfer_seconds
 from hulk.search.fit import set_warmup
 
 Floats = NDArray[np.float64]
@@ -225,8 +225,35 @@ def write_chain(slots: Slots, pool: Pool, c: int, plan: Encoded, begin: int) -> 
 
 
 @njit(cache=True)
+def at_least(plan: Encoded, out: Durations, m: int) -> float:
+    """Seconds of the plan's first pipeline for m microbatches, at least, from its durations and its warm-up.
+
+    Seen from a stage, a microbatch is on its way for `around` seconds from the start of its forward to the end of its
+    backward, and a forward waits for the backward of the microbatch `warmup` before it.
+    """
+    stages = plan.starts[1]
+    whole = 0.0  # one microbatch alone, through all stages and back
+    for s in range(stages):
+        whole += out.forward[s] + out.backward[s]
+        if s + 1 < stages:
+            whole += 2 * out.latency[s] + out.send_forward[s] + out.send_backward[s]
+    least, before = whole, 0.0  # before: the way to the stage and back from it
+    for s in range(stages):
+        work = out.forward[s] + out.backward[s]
+        around = whole - before
+        least = max(least, before + m * work, whole + (m - 1) // plan.warmup[s] * around)
+        least = max(least, whole + (m - 1) * max(out.forward[s], out.backward[s]))
+        before += work
+        if s + 1 < stages:
+            least = max(least, whole + (m - 1) * max(out.send_forward[s], out.send_backward[s]))
+            before += 2 * out.latency[s] + out.send_forward[s] + out.send_backward[s]
+    return least
+
+
+@njit(cache=True)
 def best_alone(
     tables: Tables,
+    open_tables: Tables,
     slots: Slots,
     pool: Pool,
     count: int,
@@ -234,19 +261,38 @@ def best_alone(
     out: Durations,
     scratch: Floats,
     total: int,
-    extra: int,
     seconds: float,
-) -> tuple[float, int]:
-    """The fastest of the pool's chains as the only replica: (seconds, chain), or (seconds, −1) where none is faster."""
-    best = -1
+) -> tuple[float, int, int]:
+    """The fastest of the pool's chains as the only replica: (seconds, chain, extra forwards); chain −1 where none is
+    faster than `seconds`."""
+    best, its_extra = -1, 0
     plan.microbatches[0] = total
     for c in range(count):
         plan.starts[1] = write_chain(slots, pool, c, plan, 0)
-        set_warmup(plan, 0, extra, False, total)
-        trial = seconds_of(tables, plan, out, scratch)
-        if 0 <= trial < seconds:
-            seconds, best = trial, c
-    return seconds, best
+        stages = pool.stages[c]
+        _, sets, _ = durations(open_tables, plan, out)
+        added = out.tie_seconds[1:stages].sum() + out.update[0]
+        for extra in range(total if stages > 1 else 1):
+            set_warmup(plan, 0, extra, False, total)
+            if not _fits(tables, plan):
+                break  # more warm-up takes more memory
+            if at_least(plan, out, total) + added >= seconds:
+                continue
+            trial = step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+            if trial < seconds:
+                seconds, best, its_extra = trial, c, extra
+    return seconds, best, its_extra
+
+
+@njit(cache=True)
+def _fits(tables: Tables, plan: Encoded) -> bool:
+    """Whether the only replica's stages fit into memory."""
+    stages = plan.starts[1]
+    for n in range(stages):
+        needs = stage_memory(tables, plan.first[n], plan.last[n], plan.ranks[n], plan.warmup[n], n + 1 < stages, 1)[0]
+        if needs > tables.capacity[plan.place[n]]:
+            return False
+    return True
 
 
 @njit(cache=True)
@@ -288,6 +334,8 @@ def time_chains(
                 times[c, m] = known[c, m]
             else:
                 set_warmup(plan, 0, extra, False, m)
+                if at_least(plan, out, m) + fixed[c] >= seconds:
+                    break
                 run_pipeline(
                     out.forward[:stages], out.backward[:stages], out.latency[:stages], out.send_forward[:stages],
                     out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages], m, ends,

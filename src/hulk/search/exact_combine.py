@@ -5,7 +5,7 @@ at most; `combine` walks over all multisets of chains that can do the whole batc
 shares of the microbatches among them, and over all orders of the replicas where the order matters to the sync.
 """
 
-# ruff: noqa: PLR0912, PLR0914, PLR0915, PLR1702  compiled code pays for every call it does not inline
+
 
 from __future__ import annotations
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
-from hulk.domain.cluster import Cluster
+from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, ScheduleKind, Stage
+from hulk.errors import InputError
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.skeleton import Settings, Skeleton, Slot
 
@@ -27,6 +28,17 @@ def restrict(cluster: Cluster, names: Collection[str]) -> Cluster:
         machines=tuple(machine for machine in cluster.machines if machine.name in kept),
         machine_links={ends: link for ends, link in cluster.machine_links.items() if kept.issuperset(ends)},
     )
+
+
+def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machine]) -> Cluster:
+    """The cluster without the lost machines and with the joined ones, which get the links of their region."""
+    for machine in joined:
+        cluster.region(machine.region)
+        if cluster.has_machine(machine.name):
+            raise InputError(f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already")
+    names = [cluster.machine(name).name for name in lost]
+    grown = replace(cluster, machines=(*cluster.machines, *joined))
+    return restrict(grown, {machine.name for machine in grown.machines}.difference(names))
 
 
 def settings_of(plan: JobPlan) -> Settings:

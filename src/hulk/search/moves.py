@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import slots_of
 from hulk.search.skeleton import Chain, Settings, Skeleton, Slot
 
+T = TypeVar("T")
 Rng = np.random.Generator
 _EXTRAS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -109,6 +112,62 @@ def _move_slot(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None
         chains.append([slot])
     else:
         chains[target].insert(int(rng.integers(len(chains[target]) + 1)), slot)
+    return _made(chains, skeleton.settings)
+
+
+def _runs(chain: Chain | list[Slot]) -> list[tuple[int, int]]:
+    """Neighbouring slots of one machine, as (begin, end) in the chain."""
+    bounds = [0, *(i for i in range(1, len(chain)) if chain[i].machine != chain[i - 1].machine), len(chain)]
+    return list(pairwise(bounds))
+
+
+def _pick(items: list[T], rng: Rng) -> T:
+    return items[int(rng.integers(len(items)))]
+
+
+def _move_run(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
+    """All neighbouring slots of a machine to another place between machines: a long pipeline keeps its few long hops."""
+    del space
+    chains = [list(chain) for chain in skeleton.chains]
+    source = int(rng.integers(len(chains)))
+    begin, end = _pick(_runs(chains[source]), rng)
+    run = chains[source][begin:end]
+    del chains[source][begin:end]
+    target = int(rng.integers(len(chains)))
+    places = [0, *(stop for _, stop in _runs(chains[target]))] if chains[target] else [0]
+    at = _pick(places, rng)
+    chains[target][at:at] = run
+    return _made(chains, skeleton.settings)
+
+
+def _swap_runs(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
+    """Two machines' runs change places."""
+    del space
+    chains = [list(chain) for chain in skeleton.chains]
+    spots = [(p, begin, end) for p, chain in enumerate(chains) for begin, end in _runs(chain)]
+    if len(spots) < 2:
+        return None
+    i, j = sorted(int(x) for x in rng.choice(len(spots), 2, replace=False))
+    (p, a, b), (q, c, d) = spots[i], spots[j]
+    one, two = chains[p][a:b], chains[q][c:d]
+    chains[q][c:d] = one  # the later one first, so that the earlier one's place stays where it was
+    chains[p][a:b] = two
+    return _made(chains, skeleton.settings)
+
+
+def _split_run(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
+    """One slot of a machine goes to the other end of its pipeline: both ends of a model that shares its embedding like
+    to be on one machine."""
+    del space
+    chains = [list(chain) for chain in skeleton.chains]
+    at = int(rng.integers(len(chains)))
+    chain = chains[at]
+    if len(chain) < 3:
+        return None
+    if rng.random() < 0.5:
+        chain.append(chain.pop(0))
+    else:
+        chain.insert(0, chain.pop())
     return _made(chains, skeleton.settings)
 
 
@@ -258,6 +317,6 @@ def _made(chains: list[list[Slot]], settings: Settings) -> Skeleton | None:
 
 
 _RESHAPES = (
-    _move_slot, _move_slot, _drop_slot, _use_idle_gpus, _swap_slots, _swap_slots, _reverse, _reslice, _split, _merge,
-    _drop_chain, _change_settings, _change_settings, _change_settings,
+    _move_slot, _move_run, _move_run, _drop_slot, _use_idle_gpus, _swap_slots, _swap_runs, _swap_runs, _split_run,
+    _reverse, _reslice, _reslice, _split, _merge, _drop_chain, _change_settings, _change_settings, _change_settings,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whole plans to go on by after the cluster has changed, with what they take: seconds a step, and moving."""
+"""Whole plans to go on by after the cluster has changed, with what they take, and the report on the one chosen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from hulk.search.existing import keep_gpus, machines_of
 from hulk.search.objective import job_cost
 
 Term = tuple[Job, float | None, float]
-"""A job, its seconds a step (None: it waits), and the seconds that it stands still to move."""
+"""A job, its seconds a step (None: it waits), and the seconds that it stands still first."""
+
+RESTART = 60.0
+"""Seconds a job that ran stands still whenever its plan changes, besides what moves: to stop, start and connect."""
 
 # Of a horizon that is all spent on moving, this share counts as work: a job that moves is better than one that waits.
 _LEAST_SHARE = 1e-3
@@ -46,7 +49,10 @@ def payback(before: Iterable[Term], after: Iterable[Term]) -> float | None:
 
     if behind(float("inf")) or total_cost(new, float("inf")) == total_cost(old, float("inf")):
         return None
-    low, high = 0.0, max([1.0, *(move for *_, move in new)])
+    longest = max((move for *_, move in new), default=0.0)
+    if longest == 0:
+        return 0.0
+    low, high = 0.0, longest
     while behind(high):
         low, high = high, 2 * high
         if high > 1e15:
@@ -60,13 +66,14 @@ def payback(before: Iterable[Term], after: Iterable[Term]) -> float | None:
 @dataclass(frozen=True)
 class Option:
     """The jobs that run with their plans, and for each: what was done (in words, only where something was), seconds a
-    step, what moves and the seconds of that. `cost` is the objective over the horizon."""
+    step, what moves, the seconds of that, and the seconds it stands still. `cost` is the objective over the horizon."""
 
     plans: Mapping[str, JobPlan]
     how: Mapping[str, str]
     seconds: Mapping[str, float]
     moves: Mapping[str, tuple[Move, ...]]
     move_s: Mapping[str, float]
+    pause_s: Mapping[str, float]
     cost: float
 
 
@@ -99,7 +106,7 @@ class Scene:
 
     def terms(self, option: Option) -> list[Term]:
         """The jobs as the objective sees them."""
-        return [(job, option.seconds.get(job.name), option.move_s.get(job.name, 0.0)) for job in self.jobs]
+        return [(job, option.seconds.get(job.name), option.pause_s.get(job.name, 0.0)) for job in self.jobs]
 
     def running_cost(self, option: Option) -> float:
         """The objective's part of the jobs that run, in the long run."""
@@ -127,13 +134,17 @@ class Scene:
             if step is not None:
                 seconds[job.name] = step
             moves[job.name] = () if own == old else plan_moves(job, old, own, self.every, self.lost)
-        all_moves = [move for own in moves.values() for move in own]
         move_s = {
-            name: move_seconds(own, self.every, beside=[m for m in all_moves if m not in own]) if own else 0.0
+            name: move_seconds(own, self.every, beside=[m for n, others in moves.items() if n != name for m in others])
             for name, own in moves.items()
         }
-        terms = [(job, seconds.get(job.name), move_s.get(job.name, 0.0)) for job in self.jobs]
-        return Option(placed, dict(how), seconds, moves, move_s, total_cost(terms, self.horizon))
+        pause_s = {
+            name: move_s[name] + RESTART
+            for name, own in placed.items()
+            if name in self.plan.jobs and own != self.plan.jobs[name]
+        }
+        terms = [(job, seconds.get(job.name), pause_s.get(job.name, 0.0)) for job in self.jobs]
+        return Option(placed, dict(how), seconds, moves, move_s, pause_s, total_cost(terms, self.horizon))
 
     def _seconds(self, job: Job, plan: JobPlan) -> float | None:
         key = (job.name, plan)
@@ -155,3 +166,64 @@ class Scene:
                 taken.setdefault(stage.machine, set()).update(stage.gpus)
             placed[name] = kept
         return placed
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """What becomes of one job. Seconds a step; None where it does not run.
+
+    how        in words; empty where nothing changes
+    stays      machines that keep what they have and need nothing more
+    payback_s  seconds after which a quicker step has made up for the move; None where it was no choice
+    """
+
+    job: str
+    before_s: float | None
+    after_s: float | None
+    how: str
+    stays: tuple[str, ...]
+    moves: tuple[Move, ...]
+    move_s: float
+    payback_s: float | None
+    reason: str = ""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the job goes on by another plan."""
+        return bool(self.how)
+
+    @property
+    def from_checkpoint(self) -> bool:
+        """Whether some of its state survives on no machine, so that it goes back to its last checkpoint."""
+        return any(move.source is None for move in self.moves)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A better plan that is not made: what it would save of the objective, and when it would have paid back."""
+
+    saves: float
+    move_s: float
+    payback_s: float
+
+
+@dataclass(frozen=True)
+class Replan:
+    """The cluster and the plan from now on, what that means for each job, and the seconds until all have moved."""
+
+    cluster: Cluster
+    plan: Plan
+    jobs: tuple[JobChange, ...]
+    move_s: float
+    refused: Refused | None
+    note: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether any job's plan changes."""
+        return any(job.changed for job in self.jobs)
+
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """Jobs that ran and cannot run any more."""
+        return tuple(job.job for job in self.jobs if job.before_s is not None and job.after_s is None)

@@ -1,4 +1,4 @@
-"""One job's skeleton after machines were lost, or with more machines to use: small changes, so that little has to move."""
+"""One job's skeleton after machines were lost, or with more to use: small changes, so that little has to move."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ EVALUATIONS = 5_000
 _POPULATION = 40
 _TOURNAMENT = 3
 _TUNE_EVERY = 500
+_PATIENCE = 1_500
 
 
 def evolution(
@@ -39,14 +40,20 @@ def evolution(
     rng = np.random.default_rng(seed)
     people = [random_genome(scene, rng) for _ in range(_POPULATION)]
     costs = [genome_cost(scene, genome) for genome in people]
-    done = len(people)
+    done, since = len(people), 0
     while (evaluations is None or done < evaluations) and not scene.over:
         child = _child(scene, rng, people, costs)
         cost = genome_cost(scene, child)
         done += 1
         worst = int(np.argmax(costs))
+        since = 0 if cost < min(costs) else since + 1
         if cost < costs[worst] and child not in people:
             people[worst], costs[worst] = child, cost
+        if since > _PATIENCE:  # all of one family by now: the best goes on with strangers
+            best = int(np.argmin(costs))
+            people = [people[best], *(random_genome(scene, rng) for _ in range(_POPULATION - 1))]
+            costs = [genome_cost(scene, genome) for genome in people]
+            done, since = done + len(people), 0
         if done % _TUNE_EVERY == 0:
             best = int(np.argmin(costs))
             people[best] = tuned_genome(scene, people[best])

@@ -67,7 +67,7 @@ def skeleton_of(space: JobSpace, machines: Sequence[int], grid: Grid) -> Skeleto
 
 
 def genome_cost(scene: Scene, genome: Genome) -> float:
-    """The default objective of the jobs that can run; one that does not fit counts as waiting, and the more the further it is from fitting."""
+    """The default objective of the jobs that can run; one that does not fit waits, and costs more the less it fits."""
     total = 0.0
     for j in scene.runnable:
         space = scene.spaces[j]
@@ -81,7 +81,7 @@ def random_genome(scene: Scene, rng: np.random.Generator) -> Genome:
     """Half of them: machines in a tour, cut among the jobs at about their shares; the others: at random."""
     count, jobs = len(scene.cluster.machines), len(scene.jobs)
     takers = (*scene.runnable, IDLE)
-    part = np.array([shares(scene, float(rng.choice([0.0, 0.5, 1.0])))[j] for j in scene.runnable])
+    part = np.array([share for share in shares(scene, float(rng.choice([0.0, 0.5, 1.0]))) if share])
     if rng.random() < 0.5:
         space = scene.spaces[int(rng.integers(jobs))]
         start = space.places.of_machine[int(rng.integers(count))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
+from hulk.domain.job import Job
 from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Found, Scene
@@ -23,12 +24,18 @@ EXPONENTS = (1.0, 0.5)
 
 def shares(scene: Scene, exponent: float) -> list[float]:
     """Each job's part of the cluster: its weighted FLOPs to the power `exponent`; 0 where it cannot run at all."""
-    work = [
-        0.0 if scene.obstacle(space) else job_cost(space.job, space.job.model.flops_per_sample * space.job.global_batch)
-        for space in scene.spaces
-    ]
+    known = scene.shares.get(exponent)
+    if known is not None:
+        return known
+    work = [0.0 if scene.obstacle(space) else job_cost(space.job, _work(space.job)) for space in scene.spaces]
     powers = [amount**exponent if amount else 0.0 for amount in work]
-    return [amount / (sum(powers) or 1.0) for amount in powers]
+    scene.shares[exponent] = [amount / (sum(powers) or 1.0) for amount in powers]
+    return scene.shares[exponent]
+
+
+def _work(job: Job) -> float:
+    """FLOPs of a step; never 0, so that every job that can run gets something."""
+    return max(1.0, job.model.flops_per_sample * job.global_batch)
 
 
 def largest_first(scene: Scene) -> list[int]:

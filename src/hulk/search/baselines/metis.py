@@ -83,8 +83,7 @@ def _bisected(scene: Scene, machines: Sequence[int], first: float, seed: int) ->
         return [0 if i < first * len(machines) else 1 for i in range(len(machines))]
     _, owners = pymetis.part_graph(
         2,
-        xadj=starts,
-        adjncy=ends,
+        pymetis.CSRAdjacency(starts, ends),
         vweights=np.maximum(1, power / power.max() * 1000).astype(int).tolist(),
         eweights=weights,
         tpwgts=[first, 1 - first],

@@ -38,6 +38,7 @@ class Scene:
     engine: Engine
     deadline: float
     spaces: tuple[JobSpace, ...]
+    shares: dict[float, list[float]] = field(default_factory=dict)
     _arranged: dict[tuple[str, frozenset[int], bool], Found | None] = field(default_factory=dict)
 
     @classmethod

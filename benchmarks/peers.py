@@ -1,0 +1,102 @@
+"""Hulk against search by others: evolutionary, METIS, greedy by region and random, each given ten times the time.
+
+On bundled clusters and on irregular ones drawn by seed. The measure is the planner's default objective by the same
+price: the weighted sum of the jobs' step times. Evolutionary and random search use all of the time; METIS and
+greedy stop when they have tried everything they know.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from statistics import median
+
+from common import Report, parser
+from generator import irregular
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.io.cluster_file import load_cluster
+from hulk.io.jobs_file import load_jobs
+from hulk.io.profiles import bundled_profiles
+from hulk.search.baselines import BASELINES, BaselineResult
+from hulk.search.baselines.evolution import evolution, random_best
+from hulk.search.objective import job_cost
+from paper import hulk_result
+
+# OPT-175B needs more memory than any of these has but hulk47.
+BUNDLED = {
+    "world8": ("t5-11b", "gpt2-xl", "bert-large"),
+    "us4": ("t5-11b", "gpt2-xl", "bert-large"),
+    "spot": ("t5-11b", "gpt2-xl", "bert-large"),
+    "gcp5": ("t5-11b", "gpt2-xl", "bert-large", "roberta-large", "xlnet-large"),
+    "mixed-rtx": ("t5-11b", "gpt2-xl", "bert-large"),
+    "hulk47": ("opt-175b", "t5-11b", "gpt2-xl", "bert-large", "roberta-large", "xlnet-large"),
+}
+SEEDS = range(20)
+MORE_TIME = 10.0
+PEERS = {
+    "greedy": BASELINES.get("greedy").run,
+    "metis": BASELINES.get("metis").run,
+    "evolution": partial(evolution, evaluations=None),
+    "random": partial(random_best, evaluations=None),
+}
+
+
+def cases(seeds: range) -> list[tuple[str, Cluster, tuple[Job, ...]]]:
+    """The bundled clusters, then the irregular ones."""
+    known = {job.name: job for job in load_jobs("paper6")}
+    bundled = [(name, load_cluster(name), tuple(known[job] for job in jobs)) for name, jobs in BUNDLED.items()]
+    return [*bundled, *((f"seed {seed}", *irregular(seed)) for seed in seeds)]
+
+
+def objective(result: BaselineResult, jobs: tuple[Job, ...]) -> float:
+    """The default objective of a result."""
+    return sum(job_cost(job, result.seconds(job.name)) for job in jobs)
+
+
+def build_report(time_limit: float = 3.0, seeds: range = SEEDS) -> Report:
+    """All cases."""
+    report = Report("peers")
+    compute = ComputeModel(bundled_profiles())
+    rows, worst, gains, slowest = [], 0.0, [], 0.0
+    for name, cluster, jobs in cases(seeds):
+        print(f"{name}: {len(cluster.machines)} machines, {len(jobs)} jobs …", file=sys.stderr)
+        start = time.perf_counter()
+        ours = objective(hulk_result(cluster, jobs, compute, time_limit=time_limit), jobs)
+        slowest = max(slowest, time.perf_counter() - start)
+        limit = MORE_TIME * time_limit
+        costs = {
+            peer: objective(run(cluster, jobs, compute=compute, engine=HULK, seed=0, time_limit=limit), jobs)
+            for peer, run in PEERS.items()
+        }
+        best = min(costs.values())
+        worst = max(worst, ours / best)
+        if name.startswith("seed"):
+            gains.append(100 * (1 - ours / best))
+        cells = [f"{cost:.4g}" if cost < 1e8 else "waits" for cost in (ours, *costs.values())]
+        rows.append([name, len(cluster.machines), len(jobs), *cells, f"{1 - ours / best:+.1%}"])
+    head = ["cluster", "machines", "jobs", "hulk", *PEERS, "below the best"]
+    report.table("weighted sum of step times, seconds (waits: a job found no place)", head, rows)
+    report.figure("worst_ratio_to_best_peer", worst, most=1.0 + 1e-9)
+    if gains:
+        report.figure("median_below_best_peer_irregular_percent", median(gains), least=5.0)
+    report.figure("slowest_plan_s", slowest)
+    return report
+
+
+def main() -> int:
+    """Command line."""
+    arguments = parser(__doc__)
+    arguments.add_argument(
+        "--time-limit", type=float, default=3.0, help="seconds for Hulk; the others have ten times as many"
+    )
+    arguments.add_argument("--seeds", type=int, default=len(SEEDS), help="how many irregular clusters")
+    given = arguments.parse_args()
+    return build_report(given.time_limit, range(given.seeds)).finish(given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

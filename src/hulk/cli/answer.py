@@ -1,0 +1,218 @@
+"""A plan as an answer worth reading: who trains what where, how it is cut, what it takes, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from hulk.cli.screen import bar
+from hulk.cost.report import Infeasible, JobPrice, StagePrice
+from hulk.units import format_count, format_money, format_size, format_time
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hulk.cost.report import PlanPrice
+    from hulk.domain.cluster import Cluster
+    from hulk.domain.job import Job
+    from hulk.domain.plan import JobPlan, Plan
+    from hulk.whatif import WhatIf
+
+_MOST_NAMES = 12
+_MOST_LINES = 16  # of one pipeline by machine; longer ones are told by region
+_MOST_SHAPES = 6
+_HOUR = 3600.0
+
+Stages = Sequence[StagePrice]
+
+
+def render_plan(
+    plan: Plan,
+    price: PlanPrice,
+    cluster: Cluster,
+    jobs: Iterable[Job],
+    whatifs: Iterable[WhatIf],
+    screen: Console,
+) -> None:
+    """Draw a plan with its price: every job, what would help it, the jobs that wait, the machines that are idle."""
+    hints = list(whatifs)
+    for job in jobs:
+        found = price.jobs.get(job.name)
+        if isinstance(found, Infeasible):
+            screen.print(f"[bold]{job.name}[/bold]: [red]cannot run[/red] ({found.obstacle}): {escape(found.reason)}\n")
+        elif found is not None:
+            _job(plan.jobs[job.name], found, cluster, [hint for hint in hints if hint.job == job.name], screen)
+    for name, reason in plan.waiting.items():
+        screen.print(f"[bold]{name}[/bold] [yellow]waits[/yellow]: {escape(reason)}")
+    if plan.idle:
+        gpus = sum(cluster.machine(name).gpus for name in plan.idle)
+        screen.print(f"idle: {by_region(plan.idle, cluster)} ({count(gpus, 'GPU')})", style="dim")
+
+
+def _job(plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequence[WhatIf], screen: Console) -> None:
+    throughput = f"{format_count(price.tokens_per_second)} tokens/s"
+    screen.print(f"[bold]{price.job}[/bold]: [bold]{format_time(price.step)}[/bold] a step, {throughput}")
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(overflow="fold")
+    rows.add_row("  group", "\n".join(groups(plan, cluster)))
+    rows.add_row("  plan", _settings(plan, price))
+    rows.add_row("", "\n".join(pipeline_lines(plan, price)))
+    rows.add_row("  step", "\n".join(_breakdown(price)))
+    rows.add_row("  memory", tightest(price))
+    rows.add_row("  cost", _money(price))
+    rows.add_row("  bottleneck", escape(price.bottleneck))
+    if hints:
+        rows.add_row("  would help", "\n".join(escape(hint.text) for hint in hints))
+    screen.print(rows)
+    screen.print()
+
+
+def groups(plan: JobPlan, cluster: Cluster) -> list[str]:
+    """The group by region: "rome: rome-2, rome-4 (20 GPUs)"."""
+    used: dict[str, dict[str, int]] = {}
+    for pipeline in plan.pipelines:
+        for stage in pipeline.stages:
+            machines = used.setdefault(cluster.machine(stage.machine).region, {})
+            machines[stage.machine] = machines.get(stage.machine, 0) + stage.tensor_parallel
+    return [
+        f"{region}: {some(sorted(machines, key=_natural))} ({count(sum(machines.values()), 'GPU')})"
+        for region, machines in used.items()
+    ]
+
+
+def _settings(plan: JobPlan, price: JobPrice) -> str:
+    lengths = sorted({len(stages) for stages in price.pipelines})
+    long = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+    parts = [
+        f"{count(len(plan.pipelines), 'pipeline')} of {long} stage{'' if lengths == [1] else 's'}",
+        f"microbatches of {plan.microbatch_size}",
+        str(plan.schedule),
+        "everything recomputed" if plan.recompute == "full" else "nothing recomputed",
+    ]
+    if len(plan.pipelines) > 1:
+        parts.append("gradients in a ring" if plan.sync == "ring" else "gradients region by region")
+    if plan.shard_optimizer:
+        parts.append("optimizer sharded")
+    return ", ".join(parts)
+
+
+def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
+    """Every shape of pipeline once, in words, with how many more are like it."""
+    shapes: dict[tuple[object, ...], list[int]] = {}
+    for row, stages in enumerate(price.pipelines):
+        key = tuple((s.region, s.gpu, s.ranks, s.first, s.last) for s in stages)
+        shapes.setdefault(key, []).append(row)
+    lines: list[str] = []
+    for rows in list(shapes.values())[:_MOST_SHAPES]:
+        first = price.pipelines[rows[0]]
+        shares = sorted(plan.pipelines[row].microbatches for row in rows)
+        share = f"{shares[0]}" if shares[0] == shares[-1] else f"{shares[0]} to {shares[-1]}"
+        if len(price.pipelines) > 1:
+            head = (
+                f"pipeline {rows[0] + 1}"
+                if len(rows) == 1
+                else f"pipeline {rows[0] + 1} and {len(rows) - 1} more like it"
+            )
+            lines.append(f"{head}, {share} microbatches{' each' if len(rows) > 1 else ''}")
+        indent = "  " if len(price.pipelines) > 1 else ""
+        lines += [indent + line for line in stage_lines(first)]
+        own = {stage.machine for stage in first}
+        others = dict.fromkeys(s.machine for row in rows[1:] for s in price.pipelines[row] if s.machine not in own)
+        if others:
+            lines.append(f"{indent}the others also on {some(others)}")
+    left = sum(len(rows) for rows in list(shapes.values())[_MOST_SHAPES:])
+    if left:
+        lines.append(f"and {count(left, 'pipeline')} of {len(shapes) - _MOST_SHAPES} other shapes")
+    return lines
+
+
+def stage_lines(stages: Stages) -> list[str]:
+    """A pipeline's cut: "layers 0–11 on beijing-1, 8×a100-40". Neighbours on one machine share a line; where there are
+    too many lines still, neighbours in one region do."""
+    folded = [list(part) for _, part in groupby(stages, key=lambda stage: stage.machine)]
+    if len(folded) > _MOST_LINES:
+        folded = [list(part) for _, part in groupby(stages, key=lambda stage: stage.region)]
+    return [_part(part) for part in folded]
+
+
+def _part(stages: Stages) -> str:
+    machines = dict.fromkeys(stage.machine for stage in stages)
+    if len(machines) == 1:
+        return f"{_layers(stages)} on {stages[0].machine}, {_ranks(stages)}"
+    gpus = count(sum(stage.ranks for stage in stages), "GPU")
+    return f"{_layers(stages)} in {stages[0].region}, {len(stages)} stages on {some(machines)} ({gpus})"
+
+
+def _layers(stages: Stages) -> str:
+    first, last = stages[0].first, stages[-1].last
+    return f"layer {first}" if first == last else f"layers {first}–{last}"
+
+
+def _ranks(stages: Stages) -> str:
+    ranks, gpu = [stage.ranks for stage in stages], stages[0].gpu
+    if len(ranks) == 1:
+        return f"{ranks[0]}×{gpu}"
+    each = str(ranks[0]) if len(set(ranks)) == 1 else "+".join(map(str, ranks))
+    return f"{len(ranks)} stages of {each}×{gpu}"
+
+
+def _breakdown(price: JobPrice) -> list[str]:
+    lines = []
+    for part, seconds in asdict(price.breakdown).items():
+        share = seconds / price.step
+        if share >= 0.0005:
+            lines.append(f"{part:<9}{format_time(seconds):>9}  {share:4.0%}  {bar(share)}")
+    return lines
+
+
+def tightest(price: JobPrice) -> str:
+    """The stage with the least memory left, in words."""
+    stage = min((s for stages in price.pipelines for s in stages), key=lambda s: s.memory.headroom / s.memory.capacity)
+    memory = stage.memory
+    return (
+        f"tightest on {stage.machine} ({_layers([stage])}): {format_size(memory.used)} of "
+        f"{format_size(memory.capacity)} a GPU, {format_size(memory.headroom)} free"
+    )
+
+
+def _money(price: JobPrice) -> str:
+    money = price.money
+    parts = [f"{format_money(money.total)} a step", f"{format_money(money.total / price.step * _HOUR)} an hour"]
+    if money.egress:
+        parts[0] += f" ({format_money(money.egress)} of it egress)"
+    if price.finish is not None and price.finish_money is not None:
+        parts.append(f"{format_money(price.finish_money)} to finish in {format_time(price.finish)}")
+    return ", ".join(parts)
+
+
+def by_region(names: Sequence[str], cluster: Cluster) -> str:
+    """Machines by region: "rome: rome-2, rome-4; paris: paris-1"."""
+    regions: dict[str, list[str]] = {}
+    for name in names:
+        regions.setdefault(cluster.machine(name).region, []).append(name)
+    return "; ".join(f"{region}: {some(machines)}" for region, machines in regions.items())
+
+
+def some(names: Iterable[str], most: int = _MOST_NAMES) -> str:
+    """The names, or the first of them and how many more there are."""
+    given = list(names)
+    return (
+        ", ".join(given) if len(given) <= most else f"{', '.join(given[: most - 1])} and {len(given) - most + 1} more"
+    )
+
+
+def count(number: int, what: str) -> str:
+    """ "1 machine", "2 machines"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """Orders rome-10 after rome-9."""
+    head, _, tail = name.rpartition("-")
+    return (head, int(tail), name) if tail.isdigit() else (name, 0, name)

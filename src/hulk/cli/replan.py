@@ -1,0 +1,160 @@
+"""`hulk replan`: what stays and what moves when machines are lost or join."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hulk.search.options import JobChange, Replan
+
+LostOption = Annotated[list[str] | None, typer.Option(help="a machine that is gone; may be given several times")]
+JoinedOption = Annotated[list[str] | None, typer.Option(help="a file with machines that join (YAML or JSON)")]
+HorizonOption = Annotated[str, typer.Option(help='a change must pay back within this, such as "24 h"')]
+OutOption = Annotated[str | None, typer.Option("--out", "-o", help="write the new plan to this file (JSON)")]
+LimitOption = Annotated[float, typer.Option("--time-limit", min=0.1, help="seconds to search at most")]
+EvaluationsOption = Annotated[int, typer.Option(min=1, help="shapes to try: more is better and slower")]
+SeedOption = Annotated[int, typer.Option(min=0, help="the same seed gives the same answer")]
+
+_MOST_MOVES = 12
+
+
+def replan(
+    plan: PlanArgument,
+    cluster: ClusterOption,
+    jobs: JobsOption,
+    lost: LostOption = None,
+    joined: JoinedOption = None,
+    horizon: HorizonOption = "24 h",
+    out: OutOption = None,
+    time_limit: LimitOption = 20.0,
+    evaluations: EvaluationsOption = 40_000,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
+
+    Exit code 3 when a job that ran cannot run any more; the others are planned.
+    """
+    from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.errors import InputError
+    from hulk.io.joined_file import load_joined
+    from hulk.io.plan_file import dump_plan, save_plan
+    from hulk.replan import replan as plan_again
+    from hulk.units import Dimension, parse
+
+    inputs = load_inputs(plan, cluster, jobs)
+    seconds = parse(horizon, Dimension.TIME)
+    if seconds <= 0:
+        raise InputError("--horizon must be more than nothing", hint='write it like "24 h"')
+    base, machines = load_joined(joined or [], inputs.cluster, cluster)
+    announce_compilation()
+    result = plan_again(
+        inputs.plan, base, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds, compute=inputs.compute,
+        seed=seed, time_limit=time_limit, evaluations=evaluations,
+    )  # fmt: skip
+    if out:
+        save_plan(result.plan, out, cluster=result.cluster.name)
+    if as_json:
+        document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster.name))}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        from hulk.cli.screen import console
+
+        render(result, seconds, console())
+        if out:
+            console().print(f"plan: {out}", style="dim")
+    if result.stopped:
+        raise typer.Exit(code=3)
+
+
+def to_json(result: Replan) -> dict[str, object]:
+    """The answer for programs: seconds, bytes."""
+    return {
+        "hulk": "replan/1",
+        "changed": result.changed,
+        "note": result.note,
+        "move_s": result.move_s,
+        "stopped": list(result.stopped),
+        "refused": asdict(result.refused) if result.refused else None,
+        "machines": [machine.name for machine in result.cluster.machines],
+        "jobs": {
+            change.job: asdict(change) | {"changed": change.changed, "from_checkpoint": change.from_checkpoint}
+            for change in result.jobs
+        },
+    }
+
+
+def render(result: Replan, horizon: float, screen: Console) -> None:
+    """Draw what becomes of every job."""
+    from hulk.cli.answer import by_region
+    from hulk.units import format_time
+
+    for change in result.jobs:
+        _job(change, screen)
+    if result.note:
+        screen.print(result.note)
+    if result.refused is not None:
+        refused = result.refused
+        screen.print(
+            f"not made: a plan that would save {refused.saves:.0%} takes {format_time(refused.move_s)} to move to and "
+            f"pays back after {format_time(refused.payback_s)}, later than the horizon of {format_time(horizon)}"
+        )
+    if result.changed:
+        screen.print(f"all has moved after {format_time(result.move_s)}")
+    if result.plan.idle:
+        screen.print(f"idle: {by_region(result.plan.idle, result.cluster)}", style="dim")
+
+
+def _job(change: JobChange, screen: Console) -> None:
+    from rich.markup import escape
+
+    from hulk.cli.answer import some
+    from hulk.units import format_size, format_time
+
+    before = "it waited" if change.before_s is None else f"{format_time(change.before_s)} a step"
+    if change.after_s is None:
+        state = "[red]cannot run any more[/red]" if change.before_s is not None else "[yellow]still waits[/yellow]"
+        screen.print(f"[bold]{change.job}[/bold]: {state}: {escape(change.reason)}")
+        return
+    if not change.changed:
+        screen.print(f"[bold]{change.job}[/bold]: stays as it is, {before}")
+        return
+    screen.print(
+        f"[bold]{change.job}[/bold]: {escape(change.how)}; {format_time(change.after_s)} a step, before {before}"
+    )
+    if change.stays:
+        screen.print(f"  stays   {some(change.stays)}")
+    for move in sorted(change.moves, key=lambda move: -move.bytes)[:_MOST_MOVES]:
+        source = "a checkpoint" if move.source is None else move.source
+        screen.print(f"  moves   {_layers(move.layers)} from {source} to {move.target}, {format_size(move.bytes)}")
+    if len(change.moves) > _MOST_MOVES:
+        screen.print(f"          and {len(change.moves) - _MOST_MOVES} more")
+    if change.moves:
+        total = sum(move.bytes for move in change.moves)
+        screen.print(f"  in all  {format_size(total)} in {format_time(change.move_s)}")
+    else:
+        screen.print("  nothing has to move")
+    if change.from_checkpoint:
+        screen.print("  [yellow]goes back to its last checkpoint[/yellow]: some of its layers survive on no machine")
+    if change.payback_s is not None:
+        screen.print(f"  pays back after {format_time(change.payback_s)}")
+
+
+def _layers(layers: tuple[int, ...]) -> str:
+    """Runs of layers: "layers 0–11, 14"."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1][1:] = [layer]
+        else:
+            runs.append([layer])
+    text = ", ".join("–".join(map(str, run)) for run in runs)
+    return f"layer{'s' if len(layers) > 1 else ''} {text}"

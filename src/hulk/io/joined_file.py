@@ -1,0 +1,57 @@
+"""The file of machines that join a cluster: a machine, a list of machines, or a cluster file's `machines:` with the
+`regions:` and `links:` that they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hulk.domain.cluster import Cluster, Machine
+from hulk.errors import InputError
+from hulk.io.cluster_file import read_cluster
+from hulk.io.yamlfile import Document, read_document
+
+
+def load_joined(
+    paths: Sequence[str | Path], cluster: Cluster, cluster_name: str
+) -> tuple[Cluster, tuple[Machine, ...]]:
+    """The machines that join, and the cluster they join (its machines as they were) with the regions and links that
+    come with them. `cluster_name` is the file or bundled name that `cluster` was read from."""
+    joined: dict[str, Machine] = {}
+    for path in paths:
+        document = _as_cluster(read_document(path), cluster_name)
+        grown = read_cluster(document)
+        new = {machine.name: machine for machine in grown.machines if not cluster.has_machine(machine.name)}
+        if twice := joined.keys() & new.keys():
+            raise InputError(f"machine {min(twice)!r} joins twice", where=document.where())
+        if not new:
+            raise InputError("no machine in this file", where=document.where(), hint="write: machines: [{name: …}]")
+        joined |= new
+        # What was known of the cluster stays as it was; only what is new is taken over.
+        cluster = replace(
+            cluster,
+            regions=(*cluster.regions, *(r for r in grown.regions if r not in cluster.regions)),
+            region_links={**grown.region_links, **cluster.region_links},
+            machine_links={
+                **{ends: link for ends, link in grown.machine_links.items() if new.keys() & set(ends)},
+                **cluster.machine_links,
+            },
+        )
+    return cluster, tuple(joined.values())
+
+
+def _as_cluster(document: Document, base: str) -> Document:
+    """The document as a cluster file that extends the base."""
+    value = document.value
+    if isinstance(value, list):
+        value = {"machines": value}
+    elif isinstance(value, dict) and "machines" not in value:
+        value = {"machines": [value]}
+    if not isinstance(value, dict):
+        raise InputError("expected machines", where=document.where(), hint="as in the machines of a cluster file")
+    if "extends" in value:
+        raise InputError("machines that join extend no other cluster", where=document.where(("extends",)))
+    path = Path(base)
+    is_path = "/" in base or path.suffix.lower() in {".yaml", ".yml", ".json"}
+    return replace(document, value={**value, "extends": str(path.resolve()) if is_path else base})
