@@ -1,5 +1,5 @@
 # Two commands do everything on a machine with Python 3.11+, make and pip:
-#   make demo    install Hulk into .venv and show what it does on the bundled cluster hulk47
+#   make demo    install Hulk into .venv and plan four models on the bundled cluster hulk47
 #   make test    the whole test suite, with ruff, mypy --strict and the layering check
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ WORKERS ?= 2
 
 demo: $(VENV)/core
 	$(BIN)/hulk show hulk47
-	$(BIN)/hulk price examples/hulk47.plan.json --cluster hulk47 --jobs examples/hulk47.jobs.yaml
+	$(BIN)/hulk plan hulk47 paper4
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

@@ -11,6 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from hulk.domain.plan import JobPlan, Plan
 from hulk.search.anneal import Annealer, State
 from hulk.search.assign import assign, best_group, candidate_groups, machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace, Places
+from hulk.search.forked import side_by_side
 from hulk.search.objective import Objective
 from hulk.search.seeds import arrange
 from hulk.units import format_size
@@ -30,6 +33,7 @@ from hulk.units import format_size
 DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _RACERS = 3
+_SEED_STEP = 1_000_003
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -42,6 +46,27 @@ class PlanResult:
     seconds: Mapping[str, float | None]
     cost: float
     evaluations: int
+
+
+def plan_in_parallel(
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    *,
+    workers: int,
+    seed: int = 0,
+    objective: Objective | None = None,
+    **options: Any,
+) -> PlanResult:
+    """The best of several searches side by side, each in a process of its own with a seed of its own. The answer
+    depends on `seed` and `workers`, not on how many cores there are. Options are those of `plan_jobs`."""
+    quiet = {name: value for name, value in options.items() if name not in ("progress", "stop")}
+    searches = [
+        partial(plan_jobs, cluster, jobs, seed=seed + _SEED_STEP * i, objective=objective, **quiet)
+        for i in range(1, workers)
+    ]
+    own = partial(plan_jobs, cluster, jobs, seed=seed, objective=objective, **options)
+    found = side_by_side(own, searches, stop=options.get("stop", lambda: False))
+    return min(found, key=lambda result: result.cost)
 
 
 def plan_jobs(
@@ -91,7 +116,8 @@ def plan_jobs(
         until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.1 * time_limit)
         state = _take_what_is_idle(annealer, state, rng, until_idle)
     plan, seconds = _finish(spaces, state, cluster)
-    return PlanResult(plan, seconds, annealer.cost(state), sum(space.evaluations for space in spaces))
+    finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
+    return PlanResult(plan, seconds, annealer.cost(finished), sum(space.evaluations for space in spaces))
 
 
 def _first_states(

@@ -27,6 +27,7 @@ CostOption = Annotated[str | None, typer.Option(help='most throughput for at mos
 ThroughputOption = Annotated[float | None, typer.Option(min=0, help="least money for at least so many tokens/s")]
 ExactOption = Annotated[bool, typer.Option("--exact", help="the proven optimum; small cases only")]
 PinOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine for a job")]
+WorkersOption = Annotated[int, typer.Option(min=1, max=64, help="searches side by side; the best one counts")]
 AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine from a job")]
 
 
@@ -42,6 +43,7 @@ def plan(
     exact: ExactOption = False,
     pin: PinOption = None,
     avoid: AvoidOption = None,
+    workers: WorkersOption = 2,
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -66,12 +68,12 @@ def plan(
 
         best, _ = solve_exactly(machines, work, compute=compute)
     else:
-        from hulk.planner import plan_jobs
+        from hulk.planner import plan_in_parallel
 
         with _Bar(quiet=as_json) as bar:
-            result = plan_jobs(
+            result = plan_in_parallel(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
-                seed=seed, progress=bar.update, keep_from=keep, stop=bar.interrupted,
+                seed=seed, progress=bar.update, keep_from=keep, stop=bar.interrupted, workers=workers,
             )  # fmt: skip
         best = result.plan
     price = price_plan(best, machines, work, compute=compute)

@@ -8,6 +8,7 @@ from functools import cached_property
 from math import gcd
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
@@ -18,6 +19,9 @@ from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Recompute, Sync
 from hulk.search.fit import fit, refine
 from hulk.search.skeleton import Settings, Skeleton, to_job_plan
+
+
+_LARGE = 256
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class JobSpace:
         self._books: dict[tuple[int, Recompute], Book] = {}
         self._known: dict[Skeleton, float] = {}
         self._keep = keep
+        self._rooms: dict[int, tuple[Durations, NDArray[np.float64]]] = {}
         self._row = np.array(places.of_machine)
         self.evaluations = 0
 
@@ -116,29 +121,28 @@ class JobSpace:
         return self.book(settings).tables
 
     @cached_property
-    def _kind_of(self) -> dict[tuple[int, int], int]:
-        """(machine's place, ranks) → kind of stage."""
+    def _kind_table(self) -> NDArray[np.int64]:
+        """[machine's place, ranks] → kind of stage."""
         kinds = self.book(Settings(self.microbatches[0])).kinds
-        return {
-            (row, ranks): kinds[machine.gpu.name, ranks]
-            for row, machine in enumerate(self.places.representatives)
-            for ranks in self.degrees
-        }
+        table = np.full((len(self.places.representatives), max(self.degrees) + 1), -1, np.int64)
+        for row, machine in enumerate(self.places.representatives):
+            for ranks in self.degrees:
+                table[row, ranks] = kinds[machine.gpu.name, ranks]
+        return table
 
     def encode(self, skeleton: Skeleton) -> Encoded:
         """The arrays that `fit` fills in."""
-        slots = [slot for chain in skeleton.chains for slot in chain]
-        of_machine, kind_of = self.places.of_machine, self._kind_of
-        count, replicas = len(slots), len(skeleton.chains)
+        slots = np.array([slot for chain in skeleton.chains for slot in chain], np.int64).T.copy()
+        machine, ranks = slots[0], slots[1]
+        place = self._row[machine]
+        count, replicas = len(machine), len(skeleton.chains)
         starts = np.zeros(replicas + 1, np.int64)
-        np.cumsum([len(chain) for chain in skeleton.chains], out=starts[1:])
-        machine = np.array([slot.machine for slot in slots], np.int64)
-        ranks = np.array([slot.ranks for slot in slots], np.int64)
+        starts[1:] = np.array([len(chain) for chain in skeleton.chains]).cumsum()
         return Encoded(
             starts=starts,
             machine=machine,
-            place=self._row[machine],
-            kind=np.array([kind_of[of_machine[slot.machine], slot.ranks] for slot in slots], np.int64),
+            place=place,
+            kind=self._kind_table[place, ranks],
             ranks=ranks,
             first=np.zeros(count, np.int64),
             last=np.zeros(count, np.int64),
@@ -163,11 +167,19 @@ class JobSpace:
     def _fit(self, skeleton: Skeleton) -> tuple[float, Encoded, Durations]:
         encoded = self.encode(skeleton)
         stages = len(encoded.machine)
-        out, scratch = empty_durations(stages), np.zeros((2, stages))
+        out, scratch = self._room(stages)
         settings = skeleton.settings
         total = self.job.global_batch // settings.microbatch
         seconds = fit(self.tables(settings), encoded, out, scratch, total, settings.extra, settings.gpipe)
         return float(seconds), encoded, out
+
+    def _room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:
+        """Arrays to work in, kept for the sizes that come again and again."""
+        if stages > _LARGE:
+            return empty_durations(stages), np.zeros((2, stages))
+        if stages not in self._rooms:
+            self._rooms[stages] = (empty_durations(stages), np.zeros((2, stages)))
+        return self._rooms[stages]
 
     def plan(self, skeleton: Skeleton, *, rounds: int = 8) -> tuple[JobPlan, float]:
         """The plan a skeleton stands for, its cuts and shares refined, and the seconds of a step."""

@@ -61,6 +61,7 @@ MOST_PIPELINES = 1e10
 _MOST_CHAINS = 4_000_000
 _MOST_STEPS = 20_000_000_000
 _STRICTLY = 1 - 1e-7  # how much faster a plan must be to be looked at
+_WIDER = 1.15
 _NO_TIMES = np.zeros((0, 0))
 
 Cost = tuple[float, float, int]
@@ -302,12 +303,25 @@ class _JobSolver:
             if its < seconds:
                 best, seconds = plan, its
         slots = self._slots(usable)
-        for alone in (True, False):
+        # First only plans close to the bound, then wider and wider: what is looked at grows quickly with the time allowed.
+        ceiling = self.at_least(machines)
+        widest = 100 * ceiling
+        while True:
+            ceiling = ceiling * _WIDER if ceiling < widest else inf
+            found, its = self._below(slots, min(ceiling, seconds))
+            if found is not None:
+                return _Answer(its, found, exact=True)
+            if ceiling >= seconds:
+                return _Answer(seconds, best, exact=best is not None or seconds == inf)
+
+    def _below(self, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
+        """The best plan faster than `seconds`."""
+        best: JobPlan | None = None
+        for search in (self._alone, self._together):
             for mode in self.modes:
-                search = self._alone if alone else self._together
-                plan_or_none, seconds = search(mode, slots, seconds)
-                best = plan_or_none or best
-        return _Answer(seconds, best, exact=best is not None or seconds == inf)
+                plan, seconds = search(mode, slots, seconds)
+                best = plan or best
+        return best, seconds
 
     def _slots(self, machines: list[int]) -> Slots:
         """The different slots of a set of machines."""
