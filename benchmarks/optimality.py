@@ -16,26 +16,31 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from common import Report, parser
 
 from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK
 from hulk.cost.layers import build_model
 from hulk.domain.architecture import Architecture, Family
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
-from hulk.domain.job import Job
+from hulk.domain.job import Attention, Job
+from hulk.domain.plan import JobPlan, Plan, Recompute
 from hulk.io.gpus import gpu
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_jobs
+from hulk.search.evaluate import JobSpace, Places
 from hulk.search.exact import solve_exactly
 from hulk.search.objective import job_cost
+from hulk.search.skeleton import Settings
 
 KEPT = Path(__file__).parent / "data" / "optimality.json"
-GPUS = ("t4", "v100-16", "rtx-2080ti", "rtx-3090", "a10g", "l4", "rtx-4090", "a100-40", "a100-80", "h100")
+GPUS = ("gtx-1080", "t4", "v100-16", "rtx-2080ti", "rtx-3090", "a10g", "l4", "rtx-4090", "a100-40", "a100-80", "h100")
 GBIT = 1e9 / 8
 MOST_GPUS = 10
 TIME_LIMIT = 0.9
@@ -101,11 +106,158 @@ def _draw_job(name: str, rng: np.random.Generator) -> Job:
         tied=bool(rng.random() < 0.5),
     )
     model = build_model(architecture, name=name, sequence=sequence)
-    return Job(name, model, global_batch=int(rng.choice([8, 16])), weight=float(rng.choice([1, 1, 2])))
+    attention = Attention.EAGER if rng.random() < 0.3 else Attention.FUSED
+    batch, weight = int(rng.choice([8, 16])), float(rng.choice([1, 1, 2]))
+    return Job(name, model, global_batch=batch, attention=attention, weight=weight)
 
 
-def cost_of(case: Case, seconds: dict[str, float | None]) -> tuple[float, float]:
+def cost_of(case: Case, seconds: Mapping[str, float | None]) -> tuple[float, float]:
     """(weight of the jobs that wait, cost of the others): what the default objective adds up."""
-    running = [(job, seconds[job.name]) for job in case.jobs]
-    waits = sum(job.weight for job, its in running if its is None)
-    return waits, sum(job_cost(job, its) for job, its in running if its is not None)
+    waits, cost = 0.0, 0.0
+    for job in case.jobs:
+        its = seconds[job.name]
+        if its is None:
+            waits += job.weight
+        else:
+            cost += job_cost(job, its)
+    return waits, cost
+
+
+def fingerprint(case: Case, compute: ComputeModel) -> str:
+    """Changes with the case and with what the price says of it: machines, links, and every table of every job."""
+    made = hashlib.sha256(repr((case.cluster.machines, sorted(case.cluster.region_links.items()))).encode())
+    places = Places.of(case.cluster)
+    for job in case.jobs:
+        space = JobSpace(job, case.cluster, places, compute=compute, engine=HULK)
+        made.update(repr((job.name, job.global_batch, job.weight)).encode())
+        for value in space.tables(Settings(space.microbatches[0])):
+            numbers = np.asarray(value, float)
+            made.update(" ".join(f"{x:.6g}" for x in numbers.ravel()).encode())
+    return made.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What is kept of a solved case: seconds a step of every job (None: it waits), in words the plan, and how long it took."""
+
+    fingerprint: str
+    seconds: dict[str, float | None]
+    plan: dict[str, str]
+    solved_in: float
+
+
+def solve(seed: int) -> Optimum:
+    """The exact optimum of a case."""
+    case, compute = draw(seed), ComputeModel(bundled_profiles())
+    begin = time.perf_counter()
+    plan, seconds = solve_exactly(case.cluster, case.jobs, compute=compute)
+    took = round(time.perf_counter() - begin, 2)
+    return Optimum(fingerprint(case, compute), seconds, in_words(plan), took)
+
+
+def in_words(plan: Plan) -> dict[str, str]:
+    """Every job's plan in a line: "2 × (m0×1:0-3 m1×2:4-5) mb1 1f1b+2" is two microbatches of 1 through two stages."""
+    return {name: _job_in_words(job) for name, job in plan.jobs.items()}
+
+
+def _job_in_words(job: JobPlan) -> str:
+    pipelines = " + ".join(
+        f"{pipeline.microbatches} × ("
+        + " ".join(f"{s.machine}×{s.tensor_parallel}:{s.first}-{s.last}" for s in pipeline.stages)
+        + ")"
+        for pipeline in job.pipelines
+    )
+    again = " recompute" if job.recompute is Recompute.FULL else ""
+    return f"{pipelines} mb{job.microbatch_size} {job.schedule} {job.sync}{again}"
+
+
+def optima(seeds: Sequence[int], *, fresh: bool) -> dict[int, Optimum]:
+    """The optima of these cases: kept ones where nothing they depend on has changed, the others solved and kept."""
+    kept: dict[int, Optimum] = {}
+    if KEPT.exists():
+        entries = json.loads(KEPT.read_text())["optima"]
+        kept = {int(seed): Optimum(**entry) for seed, entry in entries.items()}
+    compute = ComputeModel(bundled_profiles())
+    needed = [s for s in seeds if fresh or s not in kept or kept[s].fingerprint != fingerprint(draw(s), compute)]
+    if needed:
+        with ProcessPoolExecutor(2) as pool:
+            kept.update(zip(needed, pool.map(solve, needed, chunksize=4), strict=True))
+        made = {
+            "made_by": "python benchmarks/optimality.py --fresh",
+            "optima": {str(seed): asdict(kept[seed]) for seed in sorted(kept)},
+        }
+        KEPT.write_text(json.dumps(made, indent=1) + "\n")
+    return {seed: kept[seed] for seed in seeds}
+
+
+def build_report(count: int = 200, first: int = 0, *, fresh: bool = False, worst: int = 15) -> Report:
+    """Plan `count` cases from seed `first` on and compare."""
+    report = Report("optimality")
+    seeds = range(first, first + count)
+    best = optima(seeds, fresh=fresh)
+    compute = ComputeModel(bundled_profiles())
+    warm = draw(first)
+    plan_jobs(warm.cluster, warm.jobs, compute=compute, time_limit=TIME_LIMIT)  # compiles
+    gaps, times, rows, infeasible = [], [], [], 0
+    for seed in seeds:
+        case = draw(seed)
+        begin = time.perf_counter()
+        result = plan_jobs(case.cluster, case.jobs, compute=compute, time_limit=TIME_LIMIT)
+        times.append(time.perf_counter() - begin)
+        found, least = cost_of(case, result.seconds), cost_of(case, best[seed].seconds)
+        if found[0] > least[0]:
+            infeasible += 1
+            rows.append((float("inf"), seed, result.plan, result.seconds))
+        elif found[0] < least[0]:  # the optimum lets a job wait that the planner runs: the solver is wrong
+            rows.append((-float("inf"), seed, result.plan, result.seconds))
+            gaps.append(-float("inf"))
+        else:
+            gap = 100 * (found[1] / least[1] - 1) if least[1] else 0.0
+            gaps.append(gap)
+            rows.append((gap, seed, result.plan, result.seconds))
+    report.figure("cases", count)
+    report.figure("mean_gap_percent", float(np.mean(gaps)), most=0.5)
+    report.figure("worst_gap_percent", max(gaps), most=3.0)
+    report.figure("least_gap_percent", min(gaps), least=-0.001)
+    report.figure("beyond_half_a_percent", sum(gap > 0.5 for gap in gaps))
+    report.figure("infeasible_where_feasible", infeasible, most=0)
+    report.figure("worst_seconds_to_plan", max(times), most=1.0)
+    report.figure("mean_seconds_to_plan", float(np.mean(times)))
+    report.figure("mean_seconds_to_solve_exactly", float(np.mean([best[seed].solved_in for seed in seeds])))
+    rows.sort(key=lambda row: -row[0])
+    for gap, seed, plan, seconds in rows[:worst]:
+        if gap > 0.05:
+            report.note(_beside(seed, gap, in_words(plan), seconds, best[seed]))
+    return report
+
+
+def _beside(
+    seed: int, gap: float, words: Mapping[str, str], seconds: Mapping[str, float | None], best: Optimum
+) -> str:
+    """One case's optimum and plan, one above the other, where they differ."""
+    case = draw(seed)
+    machines = ", ".join(f"{m.name} {m.gpus}×{m.gpu.name} {m.region}" for m in case.cluster.machines)
+    lines = [f"case {seed}: {gap:.2f} % above the optimum; {machines}"]
+    for job in case.jobs:
+        name = job.name
+        if seconds[name] != best.seconds[name]:
+            size = f"{job.model.params / 1e6:.0f} M parameters, batch {job.global_batch}, weight {job.weight:g}"
+            lines.append(f"  {name} ({size})")
+            lines.append(f"    best {best.seconds[name] or 0:.5f} s  {best.plan.get(name, 'waits')}")
+            lines.append(f"    plan {seconds[name] or 0:.5f} s  {words.get(name, 'waits')}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Command line."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--count", type=int, default=200, help="how many cases")
+    arguments.add_argument("--seed", type=int, default=0, help="the first case")
+    arguments.add_argument("--fresh", action="store_true", help="solve all cases again")
+    arguments.add_argument("--worst", type=int, default=15, help="how many cases to show")
+    given = arguments.parse_args()
+    return build_report(given.count, given.seed, fresh=given.fresh, worst=given.worst).finish(given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hulk import __version__
-from hulk.cli import catalogue, explain, plan, price, replan, schema, show, simulate
+from hulk.cli import catalogue, compare, explain, plan, price, replan, schema, show, simulate
 from hulk.errors import HulkError, InputError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
+app.command("compare")(compare.compare)
 app.command("replan")(replan.replan)
 app.command("show")(show.show)
 app.command("price")(price.price)

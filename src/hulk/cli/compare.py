@@ -70,10 +70,10 @@ def _planned(
     """This planner's answer in the form of a baseline's."""
     from hulk.cost.price import price_plan
     from hulk.cost.report import JobPrice
-    from hulk.planner import plan_jobs
+    from hulk.planner import plan_in_parallel
     from hulk.search.baselines import BaselineResult, Placement
 
-    plan = plan_jobs(cluster, jobs, compute=compute, time_limit=time_limit, seed=seed).plan
+    plan = plan_in_parallel(cluster, jobs, compute=compute, time_limit=time_limit, seed=seed, workers=2).plan
     prices = price_plan(plan, cluster, jobs, compute=compute).jobs
     placed = {
         name: Placement(plan.jobs[name], price.step, price.breakdown)

@@ -157,7 +157,7 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
                     if wait == np.inf:
                         return BLOCKED, n, begin
                     out.tie_seconds[n] = 2 * wait + wire
-            if n + 1 < end and not _link(tables, plan, n, out):
+            if n + 1 < end and not link_seconds(tables, plan, n, out):
                 return BLOCKED, n, n + 1
     if replicas == 1:
         return FITS, 0, 0
@@ -165,7 +165,7 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
 
 
 @njit(cache=True)
-def _link(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
+def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     """What moving a microbatch from stage n to the next takes, and back. False: the two cannot talk."""
     k, k2 = plan.kind[n], plan.kind[n + 1]
     size = tables.cut[plan.last[n]]
@@ -204,9 +204,9 @@ def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, 
                         return BLOCKED, holders[p], holders[q]
         size = params * tables.gradient_bytes
         if plan.by_region:
-            seconds = _by_region_seconds(tables, plan, holders, size, flows)
+            seconds = by_region_seconds(tables, plan, holders, size, flows)
         else:
-            seconds = _ring_seconds(tables, plan, holders, size, flows)
+            seconds = ring_seconds(tables, plan, holders, size, flows)
         out.set_first[sets] = position
         out.set_last[sets] = end
         out.set_seconds[sets] = seconds
@@ -219,7 +219,7 @@ def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, 
 
 
 @njit(cache=True)
-def _ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
+def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
     """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop."""
     n = members.shape[0]
     if n < 2:
@@ -236,7 +236,7 @@ def _ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flo
 
 
 @njit(cache=True)
-def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
+def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
     """Region by region: a pipelined chain adds up inside each region onto its first member, the first members do a ring
     between the regions, and the chains spread the sum. Chains of all regions run side by side."""
     n = members.shape[0]
@@ -263,7 +263,7 @@ def _by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float
     inside = 0.0
     for r in range(regions):
         inside = max(inside, wires[r] + waits[r])
-    return 2 * inside + _ring_seconds(tables, plan, leaders[:regions], size, flows)
+    return 2 * inside + ring_seconds(tables, plan, leaders[:regions], size, flows)
 
 
 @njit(cache=True)

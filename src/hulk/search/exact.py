@@ -28,6 +28,7 @@ from itertools import product
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
@@ -387,18 +388,16 @@ class _JobSolver:
                 known = times
                 continue
             for replicas in range(2, min(most_replicas, mode.total - extra) + 1):
-                most = np.zeros(len(pool.stages), np.int64)
+                most = np.zeros((len(pool.stages), 3), np.int64)
                 most_microbatches(
                     mode.tables, slots, pool, len(most), bounds.sync, mode.total, extra, seconds * _STRICTLY, replicas,
                     times, fixed, update, most,
                 )  # fmt: skip
-                if extra and not np.any(most[pool.stages > 1] > extra):
+                if extra and not np.any(most[pool.stages > 1, 0] > extra):
                     continue
                 can = capacities(digits, pool.usage, most, replicas)
-                kept = (most > 0) & (can[replicas - 1, len(digits) - 1 - pool.usage] + most >= mode.total)
-                kept &= can[replicas - 1, len(digits) - 1 - pool.usage] >= 0
-                order = np.lexsort((-most, pool.usage))
-                order = order[kept[order]]
+                order = np.lexsort((-most[:, 0], pool.usage))
+                order = order[_kept(most[:, 0], can, digits, pool.usage, mode.total)[order]]
                 if len(order) == 0:
                     continue
                 chosen = Pool(*(array[order] for array in pool))
@@ -424,14 +423,14 @@ class _JobSolver:
     ) -> Pool:
         """The chains with which others could do the batch, going by bounds."""
         kept = np.zeros(len(pool.stages), bool)
-        most = np.zeros(len(pool.stages), np.int64)
+        most = np.zeros((len(pool.stages), 3), np.int64)
         for replicas in range(2, most_replicas + 1):
             most_microbatches(
                 mode.tables, slots, pool, len(most), bounds.sync, mode.total, 0, seconds, replicas, _NO_TIMES,
                 np.zeros(0), np.zeros(0), most,
             )  # fmt: skip
-            others = capacities(digits, pool.usage, most, replicas)[replicas - 1, len(digits) - 1 - pool.usage]
-            kept |= (most > 0) & (others >= 0) & (most + others >= mode.total)
+            can = capacities(digits, pool.usage, most, replicas)
+            kept |= _kept(most[:, 0], can, digits, pool.usage, mode.total)
         return Pool(*(array[kept] for array in pool))
 
     def _times(
@@ -475,6 +474,13 @@ class _JobSolver:
         return to_job_plan(Skeleton(tuple(made), settings), names, firsts, lasts, shares)
 
 
+def _kept(most: Ints, can: Ints, digits: Ints, usage: Ints, total: int) -> NDArray[np.bool_]:
+    """The chains with which the others, on the GPUs that are left, could do the batch."""
+    others = can[-2, len(digits) - 1 - usage]
+    kept: NDArray[np.bool_] = (most > 0) & (others >= 0) & (most + others >= total)
+    return kept
+
+
 def _too_large(job: Job) -> InputError:
     return InputError(
         f"too large to be solved exactly: too many plans of job {job.name!r} are nearly as good", hint="plan without it"
@@ -513,14 +519,16 @@ def _bounds(mode: _Mode, slots: Slots) -> Bounds:
     size = float(tables.split[1] + tables.whole[1]) * tables.gradient_bytes
     row = [int(slots.place[slots.local == i][0]) for i in range(count)]
     most_flows = int(slots.ranks.max()) if tables.flow_per_rank else 1
-    sync = np.full(count, inf)
+    sync = np.full((3, count), inf)
     for i, j in product(range(count), repeat=2):
-        if i == j and slots.gpus[i] > 1:
-            sync[i] = min(sync[i], size / tables.local[row[i]])
-        if i != j:
-            a, b = row[i], row[j]
+        a, b = row[i], row[j]
+        if i == j:
+            apart, seconds = 0, size / tables.local[a] if slots.gpus[i] > 1 else inf
+        else:
+            apart = 1 if tables.region[a] == tables.region[b] else 2
             flow = min(tables.bandwidth[a, b] * most_flows, tables.ceiling[a, b])
-            sync[i] = min(sync[i], size / flow + 2 * tables.latency[a, b])
+            seconds = size / flow + 2 * tables.latency[a, b]
+        sync[: apart + 1, i] = np.minimum(sync[: apart + 1, i], seconds)
     return Bounds(
         work=np.append(np.cumsum(both.min(axis=0)[::-1])[::-1], 0.0),
         share=np.append(np.cumsum(weight[::-1])[::-1], 0.0),

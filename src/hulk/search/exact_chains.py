@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost.pipeline import run_pipeline
-from hulk.cost.step import Durations, Encoded, Tables, _link, durations, stage_memory, step_seconds, transfer_seconds
+from hulk.cost.step import Durations, Encoded, Tables, link_seconds, durations, stage_memory, step_seconds, transfer_seconds
 from hulk.search.fit import set_warmup
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,8 @@ class Bounds(NamedTuple):
     work: Floats  # [L + 1] layers l.. at the fastest kind of each, seconds
     share: Floats  # [L + 1] the part of a microbatch's work in layers l.., by some weights that add up to 1
     rate: Floats  # [n] such parts that one GPU of a machine does in a second, at most
-    sync: Floats  # [n] seconds to add up the first layer's gradients with any other replica, at least
+    sync: Floats  # [3, n] seconds to add up the first layer's gradients, at least: with any other replica, where some
+    # replica starts on another machine, where some starts in another region
 
 
 class Pool(NamedTuple):
@@ -146,7 +147,7 @@ def list_chains(
         plan.machine[d], plan.place[d], plan.kind[d], plan.ranks[d] = slots.machine[q], slots.place[q], k, t
         plan.first[d], plan.last[d] = a, b
         if possible and d > 0:
-            possible = _link(tables, plan, d - 1, out)
+            possible = link_seconds(tables, plan, d - 1, out)
         if not possible:
             choice[d] = q * layers + layers - 1
             continue
@@ -160,7 +161,7 @@ def list_chains(
             h, e, m = 0.0, 0.0, total if alone else total - 1
             time = seconds - params / shards * tables.update[k]
             if not alone:
-                time -= bounds.sync[i]
+                time -= bounds.sync[0, i]
         else:
             h = head[d - 1] + forward[d - 1] + out.send_forward[d - 1] + out.latency[d - 1]
             e = tail[d - 1] + backward[d - 1] + out.send_backward[d - 1] + out.latency[d - 1]
@@ -362,14 +363,11 @@ def most_microbatches(
     update: Floats,
     most: Ints,
 ) -> None:
-    """most[c]: how many microbatches a chain can do as one of that many replicas (which share the optimizer's state),
-    by its times and its GPUs' memory; 0 where it can be none of them. `times` without columns: by the pool's bound."""
+    """most[c, k]: how many microbatches a chain can do as one of that many replicas (which share the optimizer's state),
+    by its times, its GPUs' memory, and the sync of kind k (see `Bounds`); 0 where it can be none of them. `times` without
+    columns: by the pool's bound."""
     for c in range(count):
         m = min(pool.most[c], total - replicas + 1)
-        if times.shape[1] > 0:
-            spare = seconds - fixed[c] - update[c] / replicas - sync[slots.local[pool.slot[c, 0]]]
-            while m > 0 and not times[c, m] < spare:
-                m -= 1
         a, stages = 0, pool.stages[c]
         for s in range(stages):
             q, b = pool.slot[c, s], pool.last[c, s]
@@ -380,4 +378,9 @@ def most_microbatches(
                     break
                 m -= 1
             a = b + 1
-        most[c] = m
+        for k in range(3):
+            if times.shape[1] > 0:
+                spare = seconds - fixed[c] - update[c] / replicas - sync[k, slots.local[pool.slot[c, 0]]]
+                while m > 0 and not times[c, m] < spare:
+                    m -= 1
+            most[c, k] = m

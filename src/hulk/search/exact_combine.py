@@ -55,7 +55,7 @@ def capacities(digits: Ints, usage: Ints, most: Ints, replicas: int) -> Ints:
     size = digits.shape[0]
     best = np.zeros(size, np.int64)
     for c in range(usage.shape[0]):
-        best[usage[c]] = max(best[usage[c]], most[c])
+        best[usage[c]] = max(best[usage[c]], most[c, 0])
     groups = np.flatnonzero(best)
     found = np.full((replicas + 1, size), -1)
     found[0, :] = 0
@@ -300,7 +300,7 @@ def combine(
     """The fastest plan of exactly as many replicas as `plan` has room for, of the pool's chains, which are sorted by usage
     and then by falling `most`: (seconds, steps of work done). Stops once `budget` steps are done.
 
-    most   [C] microbatches a chain can do, at most
+    most   [C, 3] microbatches a chain can do, at most: anyhow, beside replicas on other machines, in other regions
     can    what `capacities` says
     """
     replicas = plan.microbatches.shape[0]
@@ -308,6 +308,7 @@ def combine(
     room = np.zeros(replicas + 1, np.int64)
     room[0] = digits.shape[0] - 1
     done = np.zeros(replicas + 1, np.int64)
+    spread = np.zeros(replicas + 1, np.int64)
     chains = np.full(replicas, -1)
     at = np.zeros(replicas, np.int64)
     limit, shares = np.zeros(replicas, np.int64), np.zeros(replicas, np.int64)
@@ -332,17 +333,36 @@ def combine(
             at[p] = group_end[c]
             continue
         rest = can[replicas - p - 1, room[p] - u]
-        if rest < 0 or done[p] + most[c] + rest < total or most[c] < 1:
+        if rest < 0 or done[p] + most[c, 0] + rest < total or most[c, 0] < 1:
             at[p] = group_end[c]  # the others of the group can do no more
             continue
         at[p] = c + 1
         chains[p] = c
+        apart, long = 0, extra == 0
+        q = pool.slot[c, 0]
+        for o in range(p + 1):
+            r = pool.slot[chains[o], 0]
+            if tables.region[slots.place[r]] != tables.region[slots.place[q]]:
+                apart = 2
+            elif slots.local[r] != slots.local[q]:
+                apart = max(apart, 1)
+        apart = max(apart, spread[p])
+        together = 0
+        for o in range(p + 1):
+            m = most[chains[o], apart]
+            long |= m > extra and pool.stages[chains[o]] > 1
+            together = together + m if m > 0 and together >= 0 else -1
+        if together < 0 or together + rest < total:
+            continue
         if p + 1 < replicas:
             room[p + 1] = room[p] - u
-            done[p + 1] = done[p] + most[c]
+            done[p + 1] = together
+            spread[p + 1] = apart
             at[p + 1] = c
             p += 1
             continue
+        if not long:
+            continue  # less warm-up comes to the same
         # All replicas are there: what the first layer's sync leaves of the time says how many microbatches each can do.
         begin = 0
         for o in range(replicas):
@@ -355,7 +375,7 @@ def combine(
         for o in range(replicas):
             x = chains[o]
             spare = seconds - sync - fixed[x] - update[x] / replicas
-            m = most[x]
+            m = most[x, apart]
             while m > 0 and not times[x, m] < spare:
                 m -= 1
             limit[o] = m

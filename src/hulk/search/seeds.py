@@ -74,7 +74,7 @@ def base_settings(space: JobSpace, pipelines: int, stages: int) -> list[Settings
     sizes = {good[-1] if good else space.microbatches[0], space.microbatches[0]}
     sync = Sync.BY_REGION if pipelines > 2 else Sync.RING
     return [
-        Settings(size, extra=2 if stages > 1 else 0, recompute=recompute, sync=sync)
+        Settings(size, 2 if stages > 1 else 0, recompute=recompute, sync=sync, shard_optimizer=pipelines > 1)
         for size in sorted(sizes, reverse=True)
         for recompute in (Recompute.NONE, Recompute.FULL)
     ]
@@ -117,8 +117,7 @@ def arrange(
 ) -> tuple[Skeleton, float] | None:
     """The best shape found for a job on these machines, all of them used, or None where the job may use none of them.
 
-    Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries few shapes and
-    leaves the switches as they are.
+    Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries fewer shapes.
     """
     usable = [machine for machine in machines if machine in space.allowed]
     if not usable:
@@ -129,7 +128,7 @@ def arrange(
     seen: set[tuple[Chain, ...]] = set()
     degrees = space.degrees
     if quick:
-        degrees = tuple(sorted({1, max(t for t in degrees if t <= 8)}))
+        degrees = tuple(sorted({1, *(t for t in degrees if t in (2, 8)), max(t for t in degrees if t <= 8)}))
     for degree in degrees:
         slots = [slot for machine in order for slot in slots_of(space, machine, degree)]
         counts = _pipeline_counts(len(slots), len(usable), quick=quick)
@@ -146,9 +145,8 @@ def arrange(
     if not found:
         return None
     found.sort(key=lambda entry: rank(entry[0]))
-    best = [(skeleton, seconds) for seconds, skeleton in found[: 1 if quick else keep]]
-    if not quick:
-        best = [tune(space, skeleton, seconds) for skeleton, seconds in best]
+    few = 1 if quick else keep
+    best = [tune(space, skeleton, seconds) for seconds, skeleton in found[:few]]
     return min(best, key=lambda entry: rank(entry[1]))
 
 

@@ -29,7 +29,7 @@ from hulk.cost.engine import Engine
 from hulk.cost.report import Breakdown
 
 # The one home of these two formulas; private there because nothing else needed an all-reduce without a plan.
-from hulk.cost.step import Encoded, Ints, Tables, _by_region_seconds, _ring_seconds, stage_memory
+from hulk.cost.step import Encoded, Ints, Tables, by_region_seconds, ring_seconds, stage_memory
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Recompute
@@ -119,5 +119,5 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
 def _between(tables: Tables, ring: Encoded, size: float, flows: int) -> float:
     """Seconds of an all-reduce among one member of every machine."""
     members: Ints = np.arange(len(ring.machine))
-    ways = (_ring_seconds(tables, ring, members, size, flows), _by_region_seconds(tables, ring, members, size, flows))
+    ways = (ring_seconds(tables, ring, members, size, flows), by_region_seconds(tables, ring, members, size, flows))
     return float(min(ways))
