@@ -4,10 +4,10 @@
     python benchmarks/optimality.py --fresh            solve them again, in two processes, and keep the optima
     python benchmarks/optimality.py --count 20 --seed 7
 
-3 to 6 machines of mixed GPU types with 1, 2 or 4 GPUs in 2 to 4 regions (1–150 ms, 0.1–10 Gbit/s, some pairs blocked); 1 to
-3 small transformers of up to 8 layers, some too large for the smaller GPUs. The optimum is that of `hulk.search.exact`,
-whose docstring says which plans it covers. Kept optima carry a fingerprint of what they depend on: a case whose
-fingerprint has changed is solved again.
+3 to 6 machines of mixed GPU types with 1, 2 or 4 GPUs in 2 to 4 regions (1–150 ms, 0.1–10 Gbit/s, some pairs
+blocked); 1 to 3 small transformers of up to 8 layers, some too large for the smaller GPUs. The optimum is that of
+`hulk.search.exact`, whose docstring says which plans it covers. Kept optima carry a fingerprint of what they depend
+on: a case whose fingerprint has changed is solved again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from common import Report, parser
 
+from common import Report, parser
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.layers import build_model
@@ -138,7 +138,8 @@ def fingerprint(case: Case, compute: ComputeModel) -> str:
 
 @dataclass(frozen=True)
 class Optimum:
-    """What is kept of a solved case: seconds a step of every job (None: it waits), in words the plan, and how long it took."""
+    """What is kept of a solved case: seconds a step of every job (None: it waits), in words the plan, and how long it
+    took."""
 
     fingerprint: str
     seconds: dict[str, float | None]
@@ -231,9 +232,7 @@ def build_report(count: int = 200, first: int = 0, *, fresh: bool = False, worst
     return report
 
 
-def _beside(
-    seed: int, gap: float, words: Mapping[str, str], seconds: Mapping[str, float | None], best: Optimum
-) -> str:
+def _beside(seed: int, gap: float, words: Mapping[str, str], seconds: Mapping[str, float | None], best: Optimum) -> str:
     """One case's optimum and plan, one above the other, where they differ."""
     case = draw(seed)
     machines = ", ".join(f"{m.name} {m.gpus}×{m.gpu.name} {m.region}" for m in case.cluster.machines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -34,7 +34,9 @@ GPUS = ("t4", "v100-16", "a10g", "rtx-4090", "h100")
 CLOSE = 1e-6
 
 
-def make_job(name: str, blocks: int, *, hidden: int, batch: int, tied: bool, sequence: int = 256, **kwargs: object) -> Job:
+def make_job(
+    name: str, blocks: int, *, hidden: int, batch: int, tied: bool, sequence: int = 256, **kwargs: object
+) -> Job:
     architecture = Architecture(
         family=Family.DECODER, hidden=hidden, layers=blocks, heads=4, kv_heads=4, head_dim=hidden // 4, ffn=4 * hidden,
         vocab=2048, embedding=hidden, positions=1024, tied=tied,
@@ -42,7 +44,9 @@ def make_job(name: str, blocks: int, *, hidden: int, batch: int, tied: bool, seq
     return Job(name, build_model(architecture, name=name, sequence=sequence), batch, **kwargs)  # type: ignore[arg-type]
 
 
-def make_cluster(rng: np.random.Generator, gpus: Sequence[int], *, regions: int, memory: float, blocked: bool) -> Cluster:
+def make_cluster(
+    rng: np.random.Generator, gpus: Sequence[int], *, regions: int, memory: float, blocked: bool
+) -> Cluster:
     """Machines of mixed types. `memory`: bytes beside what the engine reserves, give or take a half."""
     names = [f"r{i}" for i in range(regions)]
     machines = []
@@ -55,7 +59,9 @@ def make_cluster(rng: np.random.Generator, gpus: Sequence[int], *, regions: int,
     for i, a in enumerate(names):
         links[pair(a, a)] = Link(1e-4, 2e9)
         for b in names[i + 1 :]:
-            links[pair(a, b)] = Link(float(rng.uniform(1e-4, 5e-3)), float(np.exp(rng.uniform(np.log(1e8), np.log(3e9)))))
+            links[pair(a, b)] = Link(
+                float(rng.uniform(1e-4, 5e-3)), float(np.exp(rng.uniform(np.log(1e8), np.log(3e9))))
+            )
     if blocked:
         links[pair(names[0], names[-1])] = BLOCKED
     return Cluster("small", tuple(Region(name) for name in names), tuple(machines), links)
@@ -99,9 +105,7 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
     return best
 
 
-def all_pipelines(
-    cluster: Cluster, names: Sequence[str], layers: int, total: int
-) -> Iterator[tuple[Pipeline, ...]]:
+def all_pipelines(cluster: Cluster, names: Sequence[str], layers: int, total: int) -> Iterator[tuple[Pipeline, ...]]:
     for slots in product(*(machine_slots(cluster.machine(name)) for name in names)):
         every = [slot for some in slots for slot in some]
         for order in set(permutations(every)):
@@ -109,7 +113,7 @@ def all_pipelines(
                 if len(lengths) > total or max(lengths, default=0) > layers:
                     continue
                 bounds = np.cumsum([0, *lengths])
-                chains = [order[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+                chains = [order[a:b] for a, b in pairwise(bounds)]
                 all_cuts = product(*(compositions(layers, len(chain)) for chain in chains))
                 for cuts, shares in product(list(all_cuts), compositions(total, len(chains))):
                     if chains:
@@ -189,7 +193,10 @@ def test_agrees_with_brute_force_several_replicas(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)
     job = replace(make_job("a", 0, hidden=512, batch=4, tied=False, sequence=1024), global_batch=4)
     cluster = make_cluster(rng, (1, 1, 1, 1), regions=2 + seed % 2, memory=1e10, blocked=False)
-    links = {key: replace(link, latency=link.latency / 50, bandwidth=link.bandwidth * 5) for key, link in cluster.region_links.items()}
+    links = {
+        key: replace(link, latency=link.latency / 50, bandwidth=link.bandwidth * 5)
+        for key, link in cluster.region_links.items()
+    }
     agree(replace(cluster, region_links=links), [job])
 
 

@@ -28,12 +28,14 @@ from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
 from hulk.search.objective import Objective
-from hulk.search.seeds import arrange
+from hulk.search.seeds import arrange, neighbours
+from hulk.search.skeleton import Skeleton
 from hulk.units import format_size
 
 DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _RACERS = 3
+_DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
@@ -194,12 +196,28 @@ def _finish(spaces: Sequence[JobSpace], state: State, cluster: Cluster) -> tuple
             seconds[name] = None
             waiting[name] = why_waiting(space)
             continue
-        plans[name], seconds[name] = space.plan(skeleton)
+        plans[name], seconds[name] = _refined(space, skeleton)
     used = {stage.machine for plan in plans.values() for pipeline in plan.pipelines for stage in pipeline.stages}
     idle = tuple(machine.name for machine in cluster.machines if machine.name not in used)
     plan = Plan(plans, idle, waiting)
     check_plan(plan, cluster, [space.job for space in spaces])
     return plan, seconds
+
+
+def _refined(space: JobSpace, skeleton: Skeleton) -> tuple[JobPlan, float]:
+    """A skeleton's plan with cuts and shares refined; for small ones, the best over other shapes of the same machines
+    and other settings, each refined."""
+    best = space.plan(skeleton)
+    if not space.is_small(skeleton):
+        return best
+    again = arrange(space, sorted(skeleton.machines), keep=12)
+    candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
+    for candidate in candidates:
+        for settings in (candidate.settings, *neighbours(space, candidate.settings, _DENSE)):
+            trial = Skeleton(candidate.chains, settings)
+            if space.is_small(trial) and space.seconds(trial) >= 0:
+                best = min(best, space.plan(trial, rounds=4), key=lambda entry: entry[1])
+    return best
 
 
 def why_waiting(space: JobSpace) -> str:

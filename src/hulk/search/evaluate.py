@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
-from hulk.cost.step import Durations, Encoded, Tables
+from hulk.cost.step import Durations, Encoded, Tables, seconds_of
 from hulk.cost.tables import Book, Links, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
@@ -20,8 +20,8 @@ from hulk.domain.plan import JobPlan, Recompute, Sync
 from hulk.search.fit import fit, refine
 from hulk.search.skeleton import Settings, Skeleton, to_job_plan
 
-
 _LARGE = 256
+_REFINE = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -187,12 +187,23 @@ class JobSpace:
         settings = skeleton.settings
         scratch = np.zeros((2, len(encoded.machine)))
         tables = self.tables(settings)
-        passes = int(encoded.microbatches.sum()) * len(encoded.machine)
-        rounds = min(rounds, 4_000_000 // (passes * 2 * len(encoded.machine) + 1))
-        if rounds and seconds >= 0:
-            seconds = refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds)
+        if seconds >= 0:
+            seconds = float(seconds_of(tables, encoded, out, scratch))
+            rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
+            if rounds:
+                seconds = refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds)
         names = tuple(machine.name for machine in self.cluster.machines)
         plan = to_job_plan(
             skeleton, names, encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
         )
         return plan, float(seconds)
+
+    def is_small(self, skeleton: Skeleton) -> bool:
+        """Whether refining it takes milliseconds, so that many of its neighbours can be."""
+        stages = sum(len(chain) for chain in skeleton.chains)
+        passes = self.job.global_batch // skeleton.settings.microbatch * max(len(chain) for chain in skeleton.chains)
+        return passes * stages**2 < _REFINE // 400
+
+    @staticmethod
+    def _passes(encoded: Encoded) -> int:
+        return int((encoded.microbatches * np.diff(encoded.starts)).sum())

@@ -3,8 +3,8 @@
 The space, for all jobs together:
 
 - every machine serves one job or stays idle;
-- a job's slots: any number of GPUs of a machine in slots of any allowed tensor parallel degrees, which may differ within
-  a machine (`JobSpace.degrees`); GPUs may stay idle;
+- a job's slots: any number of GPUs of a machine in slots of any allowed tensor parallel degrees, which may differ
+  within a machine (`JobSpace.degrees`); GPUs may stay idle;
 - its pipelines: every way to put slots into pipelines, in every order of the stages, at most as many pipelines as
   microbatches; the pipelines in every order that the gradient sync can tell apart;
 - every cut of the layers, every microbatch size of `JobSpace.microbatches`, every share of the microbatches;
@@ -12,12 +12,12 @@ The space, for all jobs together:
 - the optimizer's state sharded over the replicas: in the price, sharding never costs and may save, so a plan without it
   is never better and is left out.
 
-The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts from the
-search's own seed: `exact_chains` lists all pipelines with their cuts that bounds on time and memory do not rule out,
-`exact_combine` puts them side by side. Which sets of machines are worth solving follows from bounds: the best assignment
-by what is known so far is found by a program over subsets of machines; where it rests on a bound, that pair of job
-and set is solved; where it rests on solved pairs alone, it is the optimum. A job on more machines is never slower (it may
-leave them idle), so a solved pair also bounds the sets inside.
+The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts
+from the search's own seed: `exact_chains` lists all pipelines with their cuts that bounds on time and memory do not
+rule out, `exact_combine` puts them side by side. Which sets of machines are worth solving follows from bounds: the
+best assignment by what is known so far is found by a program over subsets of machines; where it rests on a bound,
+that pair of job and set is solved; where it rests on solved pairs alone, it is the optimum. A job on more machines is
+never slower (it may leave them idle), so a solved pair also bounds the sets inside.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from hulk.search.skeleton import Settings, Skeleton, Slot, to_job_plan
 # What is small enough: machines, GPUs, layers, microbatches; and the chains kept and steps done for one job on one set.
 MOST_MACHINES, MOST_GPUS, MOST_LAYERS, MOST_BATCH = 8, 16, 10, 64
 MOST_PIPELINES = 1e10
-_MOST_CHAINS = 4_000_000
-_MOST_STEPS = 20_000_000_000
+_MOST_CHAINS = 1_000_000
+_MOST_STEPS = 1_000_000_000
 _STRICTLY = 1 - 1e-7  # how much faster a plan must be to be looked at
 _WIDER = 1.15
 _NO_TIMES = np.zeros((0, 0))
 
 Cost = tuple[float, float, int]
-"""Weight of the jobs that wait, cost of the others, how many of these costs are bounds only. Waiting is always worse, and
-of equal costs the surer one is taken."""
+"""Weight of the jobs that wait, cost of the others, how many of these costs are bounds only. Waiting is always worse,
+and of equal costs the surer one is taken."""
 
 
 def solve_exactly(
@@ -78,8 +78,8 @@ def solve_exactly(
     engine: Engine = HULK,
     objective: Objective = Objective(),  # noqa: B008  frozen
 ) -> tuple[Plan, dict[str, float | None]]:
-    """The optimal plan and every job's seconds a step (None: it waits). InputError where the case is too large for it or
-    the objective is not the default one."""
+    """The optimal plan and every job's seconds a step (None: it waits). InputError where the case is too large for it
+    or the objective is not the default one."""
     if objective.needs_money:
         raise InputError("the exact solver knows the default objective only", hint="leave out the money limits")
     places = Places.of(cluster)
@@ -304,7 +304,8 @@ class _JobSolver:
             if its < seconds:
                 best, seconds = plan, its
         slots = self._slots(usable)
-        # First only plans close to the bound, then wider and wider: what is looked at grows quickly with the time allowed.
+        # First only plans close to the bound, then wider and wider: what is looked at grows quickly with the time
+        # allowed.
         ceiling = self.at_least(machines)
         widest = 100 * ceiling
         while True:
@@ -354,7 +355,7 @@ class _JobSolver:
                 return Pool(*(array[:count] for array in self.pool))
             if count > _MOST_CHAINS:
                 raise _too_large(self.space.job)
-            self.pool = empty_pool(2 * count, self.layers)
+            self.pool = empty_pool(count + count // 4, self.layers)
 
     def _alone(self, mode: _Mode, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
         """The best plan of one pipeline that is faster than `seconds`."""
@@ -436,12 +437,13 @@ class _JobSolver:
     def _times(
         self, mode: _Mode, slots: Slots, pool: Pool, extra: int, seconds: float, known: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Every chain's seconds for 0, 1, 2 ... microbatches, for shared parameters, and for the first stage's update."""
+        """Every chain's seconds for 0, 1, 2 ... microbatches, for shared parameters, and for the first stage's
+        update."""
         count = len(pool.stages)
         times, fixed, update = np.full((count, mode.total + 1), inf), np.zeros(count), np.zeros(count)
         time_chains(
-            mode.open_tables, slots, pool, count, _room(1, self.layers), empty_durations(self.layers), mode.total, extra,
-            seconds, known, times, fixed, update,
+            mode.open_tables, slots, pool, count, _room(1, self.layers), empty_durations(self.layers), mode.total,
+            extra, seconds, known, times, fixed, update,
         )  # fmt: skip
         return times, fixed, update
 
@@ -507,8 +509,9 @@ def _room(replicas: int, stages: int) -> Encoded:
 def _bounds(mode: _Mode, slots: Slots) -> Bounds:
     """What every plan on these slots needs at least.
 
-    Whatever weights layers are given (they add up to 1), a GPU that is at work on the layer with the most weight a second
-    does the most; all GPUs together must do a weight of 1 per microbatch. The weights are the layers' mean shares of time.
+    Whatever weights layers are given (they add up to 1), a GPU that is at work on the layer with the most weight a
+    second does the most; all GPUs together must do a weight of 1 per microbatch. The weights are the layers' mean
+    shares of time.
     """
     tables = mode.tables
     both = np.diff(tables.forward[slots.kind] + tables.backward[slots.kind], axis=1)  # [Q, L] seconds

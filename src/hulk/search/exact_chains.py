@@ -10,10 +10,9 @@ How many microbatches m a chain can do in a given time is bounded from above, fo
     head + m × forward + what follows once + backward + tail ≤ time    (and with forward and backward exchanged)
     head of a link + m × its transfer + ... + tail of a link ≤ time
 
-where head is the way of the first microbatch to the stage, tail the way of the last gradient from it to the first stage.
+where head is the way of the first microbatch to the stage, tail the way of the last gradient from it to the first
+stage.
 """
-
-
 
 from __future__ import annotations
 
@@ -24,7 +23,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost.pipeline import run_pipeline
-from hulk.cost.step import Durations, Encoded, Tables, link_seconds, durations, stage_memory, step_seconds, transfer_seconds
+from hulk.cost.step import (
+    Durations,
+    Encoded,
+    Tables,
+    durations,
+    link_seconds,
+    stage_memory,
+    step_seconds,
+    transfer_seconds,
+)
 from hulk.search.fit import set_warmup
 
 Floats = NDArray[np.float64]
@@ -363,9 +371,9 @@ def most_microbatches(
     update: Floats,
     most: Ints,
 ) -> None:
-    """most[c, k]: how many microbatches a chain can do as one of that many replicas (which share the optimizer's state),
-    by its times, its GPUs' memory, and the sync of kind k (see `Bounds`); 0 where it can be none of them. `times` without
-    columns: by the pool's bound."""
+    """most[c, k]: how many microbatches a chain can do as one of that many replicas (which share the optimizer's
+    state), by its times, its GPUs' memory, and the sync of kind k (see `Bounds`); 0 where it can be none of them.
+    `times` without columns: by the pool's bound."""
     for c in range(count):
         m = min(pool.most[c], total - replicas + 1)
         a, stages = 0, pool.stages[c]

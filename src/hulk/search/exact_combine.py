@@ -1,11 +1,9 @@
 """Compiled parts of the exact solver, second half: which chains stand side by side as the replicas of a job.
 
 Chains are grouped by the GPUs they use. `capacities` says how many microbatches p chains can do together on given GPUs
-at most; `combine` walks over all multisets of chains that can do the whole batch in time and do not share GPUs, over all
-shares of the microbatches among them, and over all orders of the replicas where the order matters to the sync.
+at most; `combine` walks over all multisets of chains that can do the whole batch in time and do not share GPUs, over
+all shares of the microbatches among them, and over all orders of the replicas where the order matters to the sync.
 """
-
-
 
 from __future__ import annotations
 
@@ -51,18 +49,19 @@ def _within(digits: Ints, u: int, room: int) -> bool:
 
 @njit(cache=True)
 def capacities(digits: Ints, usage: Ints, most: Ints, replicas: int) -> Ints:
-    """[p, usage] the most microbatches that p chains do together on GPUs within a usage; −1 where p do not find room."""
+    """[p, usage] the most microbatches that p chains do together on GPUs within a usage; −1 where p do not find
+    room."""
     size = digits.shape[0]
     best = np.zeros(size, np.int64)
     for c in range(usage.shape[0]):
         best[usage[c]] = max(best[usage[c]], most[c, 0])
-    groups = np.flatnonzero(best)
+    groups: Ints = np.flatnonzero(best)
     found = np.full((replicas + 1, size), -1)
     found[0, :] = 0
     for p in range(1, replicas + 1):
         for room in range(size):
             for u in groups:
-                if u <= room and _within(digits, u, room) and found[p - 1, room - u] >= 0:
+                if u <= room and _within(digits, int(u), room) and found[p - 1, room - u] >= 0:
                     found[p, room] = max(found[p, room], best[u] + found[p - 1, room - u])
     return found
 
@@ -297,8 +296,8 @@ def combine(
     found: Found,
     budget: int,
 ) -> tuple[float, int]:
-    """The fastest plan of exactly as many replicas as `plan` has room for, of the pool's chains, which are sorted by usage
-    and then by falling `most`: (seconds, steps of work done). Stops once `budget` steps are done.
+    """The fastest plan of exactly as many replicas as `plan` has room for, of the pool's chains, which are sorted by
+    usage and then by falling `most`: (seconds, steps of work done). Stops once `budget` steps are done.
 
     most   [C, 3] microbatches a chain can do, at most: anyhow, beside replicas on other machines, in other regions
     can    what `capacities` says
@@ -364,12 +363,10 @@ def combine(
         if not long:
             continue  # less warm-up comes to the same
         # All replicas are there: what the first layer's sync leaves of the time says how many microbatches each can do.
-        begin = 0
         for o in range(replicas):
-            members[o] = begin
+            members[o] = o
             q = pool.slot[chains[o], 0]
-            plan.machine[begin], plan.place[begin], plan.ranks[begin] = slots.machine[q], slots.place[q], slots.ranks[q]
-            begin += 1
+            plan.machine[o], plan.place[o], plan.ranks[o] = slots.machine[q], slots.place[q], slots.ranks[q]
         sync = sync_at_least(tables, plan, members, first_size)
         together = 0
         for o in range(replicas):

@@ -209,45 +209,63 @@ def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: i
 def refine(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, extra: int, gpipe: bool, seconds: float, rounds: int
 ) -> float:
-    """Improve cuts and shares of a fitted plan by the true price: move one layer across a cut, one microbatch between
-    replicas, as long as it pays. Returns the seconds of the improved plan."""
+    """Improve cuts and shares of a fitted plan by the true price: move one layer across one cut or across two, one
+    microbatch between replicas, as long as it pays. Returns the seconds of the improved plan."""
     replicas = plan.microbatches.shape[0]
     for _ in range(rounds):
         before = seconds
         for p in range(replicas):
-            for n in range(plan.starts[p], plan.starts[p + 1] - 1):
+            begin, end = plan.starts[p], plan.starts[p + 1]
+            for n in range(begin, end - 1):
                 for way in (-1, 1):
-                    if way < 0 and plan.last[n] == plan.first[n]:
-                        continue
-                    if way > 0 and plan.last[n + 1] == plan.first[n + 1]:
-                        continue
-                    plan.last[n] += way
-                    plan.first[n + 1] += way
-                    trial = _price(tables, plan, out, scratch)
-                    if 0 <= trial < seconds * (1 - 1e-9):
-                        seconds = trial
-                    else:
-                        plan.last[n] -= way
-                        plan.first[n + 1] -= way
+                    seconds = _try_cuts(tables, plan, out, scratch, seconds, n, way, n, 0)
+                    for m in range(n + 1, end - 1):
+                        for other in (-1, 1):
+                            seconds = _try_cuts(tables, plan, out, scratch, seconds, n, way, m, other)
         for p in range(replicas):
             for q in range(replicas):
                 if p == q or plan.microbatches[p] < 2:
                     continue
-                plan.microbatches[p] -= 1
-                plan.microbatches[q] += 1
-                set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
-                set_warmup(plan, q, extra, gpipe, plan.microbatches[q])
+                _give_microbatch(plan, p, q, extra, gpipe)
                 trial = _price(tables, plan, out, scratch)
                 if 0 <= trial < seconds * (1 - 1e-9):
                     seconds = trial
                 else:
-                    plan.microbatches[p] += 1
-                    plan.microbatches[q] -= 1
-                    set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
-                    set_warmup(plan, q, extra, gpipe, plan.microbatches[q])
+                    _give_microbatch(plan, q, p, extra, gpipe)
         if seconds >= before * (1 - 1e-6):
             break
     return seconds
+
+
+@njit(cache=True)
+def _try_cuts(
+    tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, n: int, way: int, m: int, other: int
+) -> float:
+    """Move the cut after stage n by `way` layers and the one after stage m by `other`; keep it if it pays."""
+    _shift(plan, n, way)
+    _shift(plan, m, other)
+    whole = plan.first[n] <= plan.last[n] and plan.first[n + 1] <= plan.last[n + 1]
+    whole = whole and plan.first[m] <= plan.last[m] and plan.first[m + 1] <= plan.last[m + 1]
+    trial = _price(tables, plan, out, scratch) if whole else -1.0
+    if 0 <= trial < seconds * (1 - 1e-9):
+        return trial
+    _shift(plan, n, -way)
+    _shift(plan, m, -other)
+    return seconds
+
+
+@njit(cache=True)
+def _shift(plan: Encoded, n: int, layers: int) -> None:
+    plan.last[n] += layers
+    plan.first[n + 1] += layers
+
+
+@njit(cache=True)
+def _give_microbatch(plan: Encoded, p: int, q: int, extra: int, gpipe: bool) -> None:
+    plan.microbatches[p] -= 1
+    plan.microbatches[q] += 1
+    set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
+    set_warmup(plan, q, extra, gpipe, plan.microbatches[q])
 
 
 @njit(cache=True)

@@ -84,7 +84,7 @@ def tune(space: JobSpace, skeleton: Skeleton, seconds: float) -> tuple[Skeleton,
     """One switch after the other to its best value, until none helps."""
     while True:
         before = seconds
-        for settings in list(_neighbours(space, skeleton.settings)):
+        for settings in list(neighbours(space, skeleton.settings)):
             trial = Skeleton(skeleton.chains, settings)
             cost = space.seconds(trial)
             if 0 <= cost < seconds or seconds < cost < 0:
@@ -93,7 +93,8 @@ def tune(space: JobSpace, skeleton: Skeleton, seconds: float) -> tuple[Skeleton,
             return skeleton, seconds
 
 
-def _neighbours(space: JobSpace, settings: Settings) -> Iterator[Settings]:
+def neighbours(space: JobSpace, settings: Settings, extras: Sequence[int] = _EXTRAS) -> Iterator[Settings]:
+    """Settings that differ in one switch, or in the microbatch and one more."""
     sizes = space.microbatches
     at = sizes.index(settings.microbatch)
     for index in (at - 2, at - 1, at + 1, at + 2):
@@ -104,7 +105,7 @@ def _neighbours(space: JobSpace, settings: Settings) -> Iterator[Settings]:
                     yield replace(settings, microbatch=sizes[index], recompute=other)
     for recompute in Recompute:
         yield replace(settings, recompute=recompute)
-    for extra in _EXTRAS:
+    for extra in extras:
         yield replace(settings, extra=extra, gpipe=False)
     yield replace(settings, gpipe=not settings.gpipe)
     for sync in Sync:
