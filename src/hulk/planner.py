@@ -110,7 +110,7 @@ def plan_jobs(
     # A race of the best starts, then on with the winner: hot, from what that left idle, cold. Cold at the end, since a
     # large job's gains must not cost the small ones their best machines.
     race = [
-        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.5 + 0.05 * i) * time_limit, hot=0.03)
+        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.55 + 0.05 * i) * time_limit, hot=0.03)
         for i, each in enumerate(states)
     ]
     state = min(race, key=annealer.cost)
@@ -146,12 +146,12 @@ def _first_states(
     found = sorted(found, key=annealer.cost)[:_RACERS]
     if not annealer.objective.needs_money:
         groups = GroupSearch(spaces, rng)
-        regrouped = groups.run(found[0], looks=looks, deadline=begin + 0.4 * time_limit)
+        regrouped = groups.run(found[0], looks=looks, deadline=begin + 0.45 * time_limit)
         shapes = [groups.shape(job, group, wide=False) for job, group in enumerate(regrouped)]
         found.insert(0, State.of([shape[0] for shape in shapes], [shape[1] for shape in shapes]))
     for state in found:
         for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
-            if skeleton is None or time.monotonic() - begin > 0.45 * time_limit:
+            if skeleton is None or time.monotonic() - begin > 0.5 * time_limit:
                 continue
             better = arrange(space, sorted(skeleton.machines))
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):

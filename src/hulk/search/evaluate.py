@@ -82,6 +82,7 @@ class JobSpace:
         self._rooms: dict[int, tuple[Durations, NDArray[np.float64]]] = {}
         self._row = np.array(places.of_machine)
         self.evaluations = 0
+        self.favourites: dict[tuple[bool, bool], Settings] = {}
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:

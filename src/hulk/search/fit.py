@@ -216,6 +216,10 @@ def refine(
         before = seconds
         for p in range(replicas):
             begin, end = plan.starts[p], plan.starts[p + 1]
+            if replicas > 1 and (p == 0 or not _cut_alike(plan, p, p - 1)):
+                for n in range(begin, end - 1):
+                    for way in (-1, 1):
+                        seconds = _try_cut_of_all(tables, plan, out, scratch, seconds, p, n - begin, way)
             for n in range(begin, end - 1):
                 for way in (-1, 1):
                     seconds = _try_cuts(tables, plan, out, scratch, seconds, n, way, n, 0)
@@ -251,6 +255,39 @@ def _try_cuts(
         return trial
     _shift(plan, n, -way)
     _shift(plan, m, -other)
+    return seconds
+
+
+@njit(cache=True)
+def _cut_alike(plan: Encoded, p: int, q: int) -> bool:
+    """Whether two pipelines have the same number of stages and the same cuts."""
+    a, b = plan.starts[p], plan.starts[q]
+    if plan.starts[p + 1] - a != plan.starts[q + 1] - b:
+        return False
+    return bool(np.all(plan.last[a : plan.starts[p + 1]] == plan.last[b : plan.starts[q + 1]]))
+
+
+@njit(cache=True)
+def _try_cut_of_all(
+    tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, p: int, stage: int, way: int
+) -> float:
+    """Move a cut in pipeline p and in all that are cut like it; keep it if it pays."""
+    replicas = plan.microbatches.shape[0]
+    alike = np.zeros(replicas, np.bool_)
+    whole = True
+    for q in range(replicas):
+        alike[q] = _cut_alike(plan, q, p)
+    for q in range(replicas):
+        if alike[q]:
+            n = plan.starts[q] + stage
+            _shift(plan, n, way)
+            whole = whole and plan.first[n] <= plan.last[n] and plan.first[n + 1] <= plan.last[n + 1]
+    trial = _price(tables, plan, out, scratch) if whole else -1.0
+    if 0 <= trial < seconds * (1 - 1e-9):
+        return trial
+    for q in range(replicas):
+        if alike[q]:
+            _shift(plan, plan.starts[q] + stage, -way)
     return seconds
 
 

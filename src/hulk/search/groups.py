@@ -100,7 +100,8 @@ class GroupSearch:
         if self.rng.random() < 0.3:
             pool = next(region for region in self._regions if machine in region)
         members = [other for other in pool if owner.get(other, -1) == giver]
-        count = 1 if self.rng.random() < 0.6 else int(self.rng.integers(1, len(members) + 1))
+        draw = self.rng.random()
+        count = 1 if draw < 0.35 else len(members) if draw > 0.8 else int(self.rng.integers(1, len(members) + 1))
         moved = frozenset([machine, *[other for other in members if other != machine][: count - 1]])
         if taker >= 0:
             moved &= self.spaces[taker].allowed

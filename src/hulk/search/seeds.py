@@ -13,6 +13,8 @@ from hulk.search.evaluate import JobSpace
 from hulk.search.skeleton import Chain, Settings, Skeleton, Slot
 
 _EXTRAS = (0, 1, 2, 4, 8, 16, 32)
+_SANDWICH = 64
+_BREADS = 4
 
 
 def tour(space: JobSpace, machines: Sequence[int], start: int | None = None) -> list[int]:
@@ -45,7 +47,9 @@ def slots_of(space: JobSpace, machine: int, degree: int) -> list[Slot]:
     return [Slot(machine, ranks)] * (gpus // ranks)
 
 
-def chain_shapes(slots: Sequence[Slot], most_stages: int, counts: Sequence[int]) -> Iterator[tuple[Chain, ...]]:
+def chain_shapes(
+    slots: Sequence[Slot], most_stages: int, counts: Sequence[int], *, tied: bool
+) -> Iterator[tuple[Chain, ...]]:
     """Ways to make pipelines of slots that stand in tour order: blocks (a pipeline stays near, replicas may be far) and
     stripes (a pipeline goes round, replicas of a stage are near), for many numbers of pipelines."""
     count = len(slots)
@@ -53,9 +57,41 @@ def chain_shapes(slots: Sequence[Slot], most_stages: int, counts: Sequence[int])
         if -(-count // pipelines) > most_stages:
             continue
         bounds = [round(i * count / pipelines) for i in range(pipelines + 1)]
-        yield tuple(tuple(slots[a:b]) for a, b in pairwise(bounds) if b > a)
+        blocks = tuple(tuple(slots[a:b]) for a, b in pairwise(bounds) if b > a)
+        yield blocks
+        if tied:
+            yield from _sandwiches(blocks)
         if 1 < pipelines < count:
-            yield tuple(tuple(slots[i::pipelines]) for i in range(pipelines))
+            stripes = tuple(tuple(slots[i::pipelines]) for i in range(pipelines))
+            yield stripes
+            if tied:
+                yield from _sandwiches(stripes)
+
+
+def _sandwiches(chains: tuple[Chain, ...]) -> Iterator[tuple[Chain, ...]]:
+    """The chains with both ends on one machine, for each machine that has slots for it: a model that shares its
+    embedding with its head need not send that gradient over a link."""
+    tried: set[int] = set()
+    for slot in chains[0]:
+        if slot.machine in tried or len(tried) == _BREADS:
+            continue
+        tried.add(slot.machine)
+        turned = tuple(_with_ends_on(chain, slot.machine if chain is chains[0] else None) for chain in chains)
+        if turned != chains:
+            yield turned
+
+
+def _with_ends_on(chain: Chain, machine: int | None) -> Chain:
+    """The chain with a slot of that machine at both ends; of any machine that has two, where None is given."""
+    if len(chain) < 3:
+        return chain
+    for wanted in [machine] if machine is not None else list(dict.fromkeys(slot.machine for slot in chain)):
+        own = [i for i, slot in enumerate(chain) if slot.machine == wanted]
+        if len(own) > 1:
+            first, last = own[0], own[-1]
+            inner = tuple(slot for i, slot in enumerate(chain) if i not in (first, last))
+            return (chain[first], *inner, chain[last])
+    return chain
 
 
 def _pipeline_counts(slots: int, machines: int, *, quick: bool) -> list[int]:
@@ -71,18 +107,24 @@ def base_settings(space: JobSpace, pipelines: int, stages: int) -> list[Settings
     has stages, and the smallest; with and without recomputation."""
     batch = space.job.global_batch
     good = [b for b in space.microbatches if batch // b >= 4 * stages * pipelines and b <= 16]
-    sizes = {good[-1] if good else space.microbatches[0], space.microbatches[0]}
+    smallest = space.microbatches[0]
+    sizes = {good[-1] if good else smallest, smallest}
+    if stages == 1:  # without a pipeline to fill, the larger the better
+        sizes.add(max(b for b in space.microbatches if batch // b >= pipelines or b == smallest))
     sync = Sync.BY_REGION if pipelines > 2 else Sync.RING
-    return [
+    made = [
         Settings(size, 2 if stages > 1 else 0, recompute=recompute, sync=sync, shard_optimizer=pipelines > 1)
         for size in sorted(sizes, reverse=True)
         for recompute in (Recompute.NONE, Recompute.FULL)
     ]
+    if stages > 1:  # many small microbatches in flight hide long links
+        made.insert(1, Settings(smallest, 16, sync=sync, shard_optimizer=pipelines > 1))
+    return made
 
 
-def tune(space: JobSpace, skeleton: Skeleton, seconds: float) -> tuple[Skeleton, float]:
+def tune(space: JobSpace, skeleton: Skeleton, seconds: float, *, rounds: int = 9) -> tuple[Skeleton, float]:
     """One switch after the other to its best value, until none helps."""
-    while True:
+    for _ in range(rounds):
         before = seconds
         for settings in list(neighbours(space, skeleton.settings)):
             trial = Skeleton(skeleton.chains, settings)
@@ -90,7 +132,8 @@ def tune(space: JobSpace, skeleton: Skeleton, seconds: float) -> tuple[Skeleton,
             if 0 <= cost < seconds or seconds < cost < 0:
                 skeleton, seconds = trial, cost
         if seconds == before:
-            return skeleton, seconds
+            break
+    return skeleton, seconds
 
 
 def neighbours(space: JobSpace, settings: Settings, extras: Sequence[int] = _EXTRAS) -> Iterator[Settings]:
@@ -118,13 +161,15 @@ def arrange(
 ) -> tuple[Skeleton, float] | None:
     """The best shape found for a job on these machines, all of them used, or None where the job may use none of them.
 
-    Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries fewer shapes.
+    Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries fewer
+    shapes, and first with the settings that served this job best the last time.
     """
     usable = [machine for machine in machines if machine in space.allowed]
     if not usable:
         return None
     order = tour(space, usable)
     layers = len(space.job.model.layers)
+    tied = any(layer.tied for layer in space.job.model.layers)
     found: list[tuple[float, Skeleton]] = []
     seen: set[tuple[Chain, ...]] = set()
     degrees = space.degrees
@@ -133,22 +178,34 @@ def arrange(
     for degree in degrees:
         slots = [slot for machine in order for slot in slots_of(space, machine, degree)]
         counts = _pipeline_counts(len(slots), len(usable), quick=quick)
-        for chains in chain_shapes(slots, layers, counts):
+        for chains in chain_shapes(slots, layers, counts, tied=tied and len(slots) <= _SANDWICH):
             if chains in seen:
                 continue
             seen.add(chains)
             stages = max(len(chain) for chain in chains)
-            for settings in base_settings(space, len(chains), stages):
+            options = base_settings(space, len(chains), stages)
+            favourite = space.favourites.get(_likeness(chains))
+            if quick and favourite is not None:
+                options.insert(0, replace(favourite, shard_optimizer=len(chains) > 1))
+            for settings in options:
                 skeleton = Skeleton(chains, settings)
                 found.append((space.seconds(skeleton), skeleton))
-                if found[-1][0] >= 0 and settings.recompute is Recompute.NONE:
+                if found[-1][0] >= 0 and (settings.recompute is Recompute.FULL or (quick and favourite is not None)):
                     break
     if not found:
         return None
     found.sort(key=lambda entry: rank(entry[0]))
     few = 1 if quick else keep
-    best = [tune(space, skeleton, seconds) for seconds, skeleton in found[:few]]
-    return min(best, key=lambda entry: rank(entry[1]))
+    tuned = [tune(space, skeleton, seconds, rounds=1 if quick else 9) for seconds, skeleton in found[:few]]
+    best = min(tuned, key=lambda entry: rank(entry[1]))
+    if best[1] >= 0:
+        space.favourites[_likeness(best[0].chains)] = best[0].settings
+    return best
+
+
+def _likeness(chains: tuple[Chain, ...]) -> tuple[bool, bool]:
+    """Shapes that like the same settings: with replicas or without, with stages or without."""
+    return len(chains) > 1, max(len(chain) for chain in chains) > 1
 
 
 def rank(seconds: float) -> float:
