@@ -25,6 +25,8 @@ TOO_FEW_MICROBATCHES = -1e6
 _BISECTIONS = 22
 # Microbatches after which a pipeline is taken to go on at its pace.
 HORIZON = 48
+# Microbatches × stages² up to which cuts and shares are refined at once.
+SMALL = 1200
 
 
 @njit(cache=True)
@@ -169,43 +171,6 @@ def share(tables: Tables, plan: Encoded, out: Durations, total: int) -> bool:
 
 
 @njit(cache=True)
-def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: int, extra: int, gpipe: bool) -> float:
-    """Cut, share and price. `plan` comes with its slots; first, last, warmup and microbatches are filled in.
-
-    Returns the seconds of a step, or a number below zero that says how far the plan is from fitting.
-    """
-    replicas = plan.microbatches.shape[0]
-    layers = tables.cut.shape[0]
-    if total < replicas:
-        return TOO_FEW_MICROBATCHES - replicas + total
-    missing = 0
-    for p in range(replicas):
-        begin, end = plan.starts[p], plan.starts[p + 1]
-        if end - begin > layers:
-            return TOO_FEW_MICROBATCHES - (end - begin)
-        set_warmup(plan, p, extra, gpipe, total - replicas + 1)
-        if p > 0 and same_pipeline(plan, p, p - 1):
-            before = plan.starts[p - 1]
-            for i in range(end - begin):
-                plan.first[begin + i] = plan.first[before + i]
-                plan.last[begin + i] = plan.last[before + i]
-            continue
-        missing += cut(tables, plan, p)
-    if missing > 0:
-        return -float(missing)
-    status, sets, _ = durations(tables, plan, out)
-    if status != FITS:
-        return -0.5 if status == 1 else -1000.0
-    if replicas == 1:
-        plan.microbatches[0] = total
-    elif not share(tables, plan, out, total):
-        return TOO_FEW_MICROBATCHES
-    for p in range(replicas):
-        set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
-    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
-
-
-@njit(cache=True)
 def refine(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, extra: int, gpipe: bool, seconds: float, rounds: int
 ) -> float:
@@ -311,3 +276,45 @@ def _price(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> fl
     if status != FITS:
         return -1.0
     return step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+
+
+@njit(cache=True)
+def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: int, extra: int, gpipe: bool) -> float:
+    """Cut, share and price. `plan` comes with its slots; first, last, warmup and microbatches are filled in.
+
+    Returns the seconds of a step, or a number below zero that says how far the plan is from fitting.
+    """
+    replicas = plan.microbatches.shape[0]
+    layers = tables.cut.shape[0]
+    if total < replicas:
+        return TOO_FEW_MICROBATCHES - replicas + total
+    missing = 0
+    for p in range(replicas):
+        begin, end = plan.starts[p], plan.starts[p + 1]
+        if end - begin > layers:
+            return TOO_FEW_MICROBATCHES - (end - begin)
+        set_warmup(plan, p, extra, gpipe, total - replicas + 1)
+        if p > 0 and same_pipeline(plan, p, p - 1):
+            before = plan.starts[p - 1]
+            for i in range(end - begin):
+                plan.first[begin + i] = plan.first[before + i]
+                plan.last[begin + i] = plan.last[before + i]
+            continue
+        missing += cut(tables, plan, p)
+    if missing > 0:
+        return -float(missing)
+    status, sets, _ = durations(tables, plan, out)
+    if status != FITS:
+        return -0.5 if status == 1 else -1000.0
+    if replicas == 1:
+        plan.microbatches[0] = total
+    elif not share(tables, plan, out, total):
+        return TOO_FEW_MICROBATCHES
+    for p in range(replicas):
+        set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
+    seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
+    stages = plan.starts[replicas]
+    if stages > replicas and total * stages * stages <= SMALL:
+        # With few microbatches the slowest stage does not decide alone.
+        seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, 1)
+    return seconds
