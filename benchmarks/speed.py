@@ -1,7 +1,7 @@
 """How fast the price and the simulator are.
 
-Prices a second on one core for one job on 16 machines (4 pipelines × 4 stages × 32 microbatches), the time of `hulk price`
-before and after its one compilation, and the time to simulate 4 × 8 stages × 64 microbatches.
+Prices a second on one core for one job on 16 machines (4 pipelines × 4 stages × 32 microbatches), the time of `hulk
+price` before and after its one compilation, and the time to simulate 4 × 8 stages × 64 microbatches.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from common import Report, parser
 
+from common import Report, parser
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel
 from hulk.cost.price import Prepared, prepare
@@ -39,9 +39,7 @@ def grid(cluster: Cluster, pipelines: int, stages: int, microbatches: int) -> Pr
     names = iter(machine.name for machine in cluster.machines)
     plan = JobPlan(
         tuple(
-            Pipeline(
-                tuple(Stage(next(names), (0,), bounds[s], bounds[s + 1] - 1) for s in range(stages)), microbatches
-            )
+            Pipeline(tuple(Stage(next(names), (0,), bounds[s], bounds[s + 1] - 1) for s in range(stages)), microbatches)
             for _ in range(pipelines)
         ),
         microbatch_size=1,

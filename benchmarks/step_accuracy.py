@@ -12,14 +12,13 @@ import sys
 from pathlib import Path
 
 from common import Report, parser
-from runs import Measurement, Run, artifact_runs, bundled_sets, scenario
-
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import MEGATRON_DEEPSPEED
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible, JobPrice
 from hulk.errors import HulkError
 from hulk.io.profiles import bundled_profiles
+from runs import Measurement, Run, artifact_runs, bundled_sets, scenario
 
 # Mean absolute error in percent, (time, memory): machines of one kind with a card per GPU, and mixed machines.
 BOUNDS = {"gh200-96": (6.0, 5.0), "mixed": (4.0, 15.0)}
@@ -86,8 +85,9 @@ def evaluate(report: Report, name: str, model: str, runs: list[tuple[Run, Measur
         report.figure(f"{name}.memory_error_percent_of_possible_readings", _mean(sound))
         report.figure(f"{name}.impossible_memory_readings", len(runs) - len(sound))
         report.note(
-            f"{name}: ! marks a reading below what weights, gradients, optimizer state and one microbatch's activations "
-            "take; the runs' timing rules out recomputation, so no model of memory can explain it. It counts all the same."
+            f"{name}: ! marks a reading below what weights, gradients, optimizer state and one microbatch's "
+            "activations take; the runs' timing rules out recomputation, so no model of memory can explain it. "
+            "It counts all the same."
         )
 
 

@@ -1,6 +1,6 @@
 """Draws the README's picture: where a plan's jobs run, and one job's step as a timeline.
 
-    .venv/bin/python docs/pictures.py
+.venv/bin/python docs/pictures.py
 """
 
 from __future__ import annotations

@@ -233,9 +233,7 @@ def random_plans(draw):
         stages = draw(st.integers(1, min(layers, 3)))
         cuts = sorted(draw(st.sets(st.integers(1, max(layers - 1, 1)), min_size=stages - 1, max_size=stages - 1)))
         bounds = [0, *cuts, layers]
-        made = [
-            Stage(draw(st.sampled_from(names)), (r * 3 + s,), bounds[s], bounds[s + 1] - 1) for s in range(stages)
-        ]
+        made = [Stage(draw(st.sampled_from(names)), (r * 3 + s,), bounds[s], bounds[s + 1] - 1) for s in range(stages)]
         pipelines.append(Pipeline(tuple(made), draw(st.integers(1, 8))))
     plan = JobPlan(
         tuple(pipelines),

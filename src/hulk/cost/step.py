@@ -268,7 +268,13 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
 
 @njit(cache=True)
 def step_seconds(
-    tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats, horizon: int = 1 << 40
+    tables: Tables,
+    plan: Encoded,
+    out: Durations,
+    sets: int,
+    stage_end: Floats,
+    sync_end: Floats,
+    horizon: int = 1 << 40,
 ) -> float:
     """Seconds of one step. Fills stage_end [N], when a stage's last backward ends, and sync_end [N], when the last
     gradient it takes part in is summed up.

@@ -126,7 +126,8 @@ def _pick(items: list[T], rng: Rng) -> T:
 
 
 def _move_run(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
-    """All neighbouring slots of a machine to another place between machines: a long pipeline keeps its few long hops."""
+    """All neighbouring slots of a machine to another place between machines: a long pipeline keeps its few long
+    hops."""
     del space
     chains = [list(chain) for chain in skeleton.chains]
     source = int(rng.integers(len(chains)))
