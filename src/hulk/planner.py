@@ -29,7 +29,7 @@ from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
 from hulk.search.objective import Objective
 from hulk.search.seeds import arrange, neighbours
-from hulk.search.skeleton import Skeleton
+from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.units import format_size
 
 DEFAULT_EVALUATIONS = 40_000
@@ -62,6 +62,8 @@ def plan_in_parallel(
 ) -> PlanResult:
     """The best of several searches side by side, each in a process of its own with a seed of its own. The answer
     depends on `seed` and `workers`, not on how many cores there are. Options are those of `plan_jobs`."""
+    places = Places.of(cluster)
+    load_compiled(JobSpace(jobs[0], cluster, places, compute=options["compute"], engine=options.get("engine", HULK)))
     quiet = {name: value for name, value in options.items() if name not in ("progress", "stop")}
     searches = [
         partial(plan_jobs, cluster, jobs, seed=seed + _SEED_STEP * i, objective=objective, **quiet)
@@ -89,7 +91,6 @@ def plan_jobs(
     """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it
     short. `keep_from` names, for a job, machines it must not use. When `stop` says so, the best so far is the
     answer."""
-    begin = time.monotonic()
     rng = np.random.default_rng(seed)
     places = Places.of(cluster)
     without = keep_from or {}
@@ -97,6 +98,8 @@ def plan_jobs(
         JobSpace(job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset()))
         for job in jobs
     ]
+    load_compiled(spaces[0])
+    begin = time.monotonic()  # compiling, which happens once on a machine, does not count
     annealer = Annealer(
         spaces,
         objective or Objective(),
@@ -121,6 +124,12 @@ def plan_jobs(
     plan, seconds = _finish(spaces, state, cluster)
     finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
     return PlanResult(plan, seconds, annealer.cost(finished), sum(space.evaluations for space in spaces))
+
+
+def load_compiled(space: JobSpace) -> None:
+    """Load the compiled code, or compile it, by pricing the smallest plan there is."""
+    slot = Slot(0, space.degrees[0])
+    space.plan(Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0])))
 
 
 def _first_states(

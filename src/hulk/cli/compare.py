@@ -44,7 +44,7 @@ def compare(
 
     the_cluster, the_jobs = load_cluster(cluster), load_jobs(jobs)
     compute = ComputeModel(bundled_profiles())
-    announce_compilation()
+    announce_compilation(search=True)
     results = [("hulk", "this planner", _planned(the_cluster, the_jobs, compute, time_limit, seed))]
     left_out: dict[str, str] = {}
     for entry in BASELINES.entries():

@@ -28,7 +28,7 @@ def explain(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_jso
     from hulk.whatif import suggest
 
     inputs = load_inputs(plan, cluster, jobs)
-    announce_compilation()
+    announce_compilation(search=True)
     price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
     gpus = load_gpus().values()
     whatifs = suggest(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, gpus=gpus)

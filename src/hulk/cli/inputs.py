@@ -34,10 +34,16 @@ def load_inputs(plan: str, cluster: str, jobs: str) -> Inputs:
     return loaded
 
 
-def announce_compilation() -> None:
-    """Say so when the compiled step is not cached yet: the first run takes a while, and silence would worry people."""
+def announce_compilation(*, search: bool = False) -> None:
+    """Say so when compiled code is not cached yet: the first run takes a while, and silence would worry people."""
     from hulk.cost import step
 
-    if not step.is_compiled():
-        sys.stderr.write("compiling the price for this machine, once; this takes about 20 s …\n")
+    ready = step.is_compiled()
+    if search:
+        from hulk.search import fit
+
+        ready = ready and fit.is_compiled()
+    if not ready:
+        what = "the search" if search else "the price"
+        sys.stderr.write(f"compiling {what} for this machine, once; this takes about 20 s …\n")
         sys.stderr.flush()

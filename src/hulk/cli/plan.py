@@ -62,7 +62,7 @@ def plan(
     compute = ComputeModel(bundled_profiles())
     keep = _reservations(pin or [], avoid or [], [job.name for job in work], machines.machine)
     objective = _objective(max_cost, min_throughput)
-    announce_compilation()
+    announce_compilation(search=True)
     if exact:
         from hulk.search.exact import solve_exactly
 

@@ -55,7 +55,7 @@ def replan(
     if seconds <= 0:
         raise InputError("--horizon must be more than nothing", hint='write it like "24 h"')
     base, machines = load_joined(joined or [], inputs.cluster, cluster)
-    announce_compilation()
+    announce_compilation(search=True)
     result = plan_again(
         inputs.plan, base, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds, compute=inputs.compute,
         seed=seed, time_limit=time_limit, evaluations=evaluations,

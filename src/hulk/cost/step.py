@@ -6,7 +6,6 @@ from: the one home of how a step is put together. `hulk.cost.tables` makes the t
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline
+from hulk.cost.compiled import is_cached
 from hulk.cost.pipeline import backward_position, run_pipeline
 
 Floats = NDArray[np.float64]
@@ -357,10 +357,4 @@ def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -
 
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
-    sources = [Path(__file__), Path(pipeline.__file__)]
-    newest = max(path.stat().st_mtime for path in sources)
-    folder = Path(step_seconds._cache.cache_path)  # type: ignore[attr-defined]  # numba has no public name for it
-    return all(
-        any(index.stat().st_mtime >= newest for index in folder.glob(f"step.{kernel}-*.nbi"))
-        for kernel in ("durations", "step_seconds")
-    )
+    return is_cached(step_seconds, pipeline) and is_cached(durations, pipeline)
