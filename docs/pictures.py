@@ -25,6 +25,7 @@ from hulk.io.plan_file import load_plan
 from hulk.io.profiles import bundled_profiles
 from hulk.simulate import JobTimeline, SpanKind, simulate
 
+WINDOW = 0.035
 ROOT = Path(__file__).parent.parent
 JOB_COLOURS = ["#d1495b", "#00798c", "#edae49", "#66a182", "#5c4d7d", "#8d5a2b"]
 KIND_COLOURS = {
@@ -42,7 +43,7 @@ def draw_map(axes: Axes, cluster: Cluster, plan: Plan) -> None:
         gpus = sum(m.gpus for m in cluster.in_region(region.name))
         x, y = at[region.name]
         axes.scatter(x, y, s=6 * gpus, color="#cfd8dc", zorder=1)
-        axes.annotate(region.label or region.name, (x, y), textcoords="offset points", xytext=(7, 6), fontsize=8)
+        axes.annotate(region.label or region.name, (x, y), textcoords="offset points", xytext=(8, -3), fontsize=7)
     handles = []
     for colour, (name, job) in zip(JOB_COLOURS, plan.jobs.items(), strict=False):
         regions = [[cluster.machine(s.machine).region for s in p.stages] for p in job.pipelines]
@@ -55,7 +56,7 @@ def draw_map(axes: Axes, cluster: Cluster, plan: Plan) -> None:
     axes.legend(handles=handles, loc="lower left", fontsize=8, frameon=False)
     axes.set_xlim(-180, 180)
     axes.set_ylim(-45, 75)
-    axes.set_aspect(1.3)
+    axes.set_aspect("auto")
     axes.set_xticks(range(-180, 181, 60))
     axes.set_yticks(range(-30, 61, 30))
     axes.tick_params(labelsize=6, colors="#90a4ae", length=0)
@@ -67,13 +68,19 @@ def draw_map(axes: Axes, cluster: Cluster, plan: Plan) -> None:
 def draw_timeline(axes: Axes, timeline: JobTimeline, prepared: Prepared) -> None:
     """Every pass of every stage, over time."""
     rows = [(p, s) for p, pipeline in enumerate(prepared.plan.pipelines) for s in range(len(pipeline.stages))]
-    for span in timeline.spans:
-        if span.kind in KIND_COLOURS:
-            row = rows.index((span.pipeline, span.stage))
-            axes.barh(row, span.seconds, left=span.start, height=0.7, color=KIND_COLOURS[span.kind], linewidth=0)
-    axes.set_yticks(range(len(rows)), [s.machine for s in prepared.stages], fontsize=7)
+    window = WINDOW * timeline.step
+    for row, place in enumerate(rows):
+        for kind, colour in KIND_COLOURS.items():
+            bars = [
+                (span.start, span.seconds)
+                for span in timeline.spans
+                if span.kind is kind and (span.pipeline, span.stage) == place and span.start < window
+            ]
+            axes.broken_barh(bars, (row - 0.4, 0.8), color=colour, linewidth=0)
+    axes.set_xlim(0, window)
+    axes.set_yticks(range(len(rows)), [s.machine for s in prepared.stages], fontsize=5)
     axes.invert_yaxis()
-    axes.set_xlabel(f"seconds of one step of {timeline.job}", fontsize=8)
+    axes.set_xlabel(f"{timeline.job}: the first seconds of a step of {timeline.step:.0f} s, stage by stage", fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
     axes.legend(
         handles=[Patch(color=c, label=str(k)) for k, c in KIND_COLOURS.items()],
@@ -90,10 +97,10 @@ def main() -> None:
     compute = ComputeModel(bundled_profiles())
     prepared = [prepare(jobs[name], job_plan, cluster, compute=compute) for name, job_plan in plan.jobs.items()]
     ready = [p for p in prepared if isinstance(p, Prepared)]
-    chosen = max(ready, key=lambda p: sum(len(pipeline.stages) for pipeline in p.plan.pipelines))
+    chosen = next(p for p in ready if p.job.name == "opt-175b")
     result = simulate(ready, cluster)
     timeline = result.jobs[chosen.job.name]
-    figure, (top, bottom) = plt.subplots(2, 1, figsize=(10, 6.4), height_ratios=[2.2, 1], layout="constrained")
+    figure, (top, bottom) = plt.subplots(2, 1, figsize=(10, 8.2), height_ratios=[1.3, 1], layout="constrained")
     draw_map(top, cluster, plan)
     draw_timeline(bottom, timeline, chosen)
     figure.savefig(ROOT / "docs" / "images" / "hulk47.png", dpi=130)

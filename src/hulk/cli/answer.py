@@ -119,7 +119,8 @@ def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
                 if len(rows) == 1
                 else f"pipeline {rows[0] + 1} and {len(rows) - 1} more like it"
             )
-            lines.append(f"{head}, {share} microbatches{' each' if len(rows) > 1 else ''}")
+            noun = "microbatch" if share == "1" else "microbatches"
+            lines.append(f"{head}, {share} {noun}{' each' if len(rows) > 1 else ''}")
         indent = "  " if len(price.pipelines) > 1 else ""
         lines += [indent + line for line in stage_lines(first)]
         own = {stage.machine for stage in first}
