@@ -45,7 +45,7 @@ def test_list(what):
 def test_price_for_people():
     done = hulk("price", PLAN, *FILES)
     assert done.returncode == 0, done.stderr
-    for part in ("compute", "bubble", "transfer", "sync", "update", "bottleneck:", "beijing-2"):
+    for part in ("compute", "bubble", "transfer", "sync", "update", "bottleneck:"):
         assert part in done.stdout
 
 
@@ -53,7 +53,7 @@ def test_price_for_programs_adds_up():
     done = hulk("price", PLAN, *FILES, "--json")
     assert done.returncode == 0, done.stderr
     jobs = json.loads(done.stdout)["jobs"]
-    assert set(jobs) == {"t5-11b", "gpt2-xl", "bert-large"}
+    assert set(jobs) == set(json.loads((ROOT / PLAN).read_text())["jobs"])
     for job in jobs.values():
         assert sum(job["breakdown_s"].values()) == pytest.approx(job["step_s"])
         assert job["money_per_step"]["total"] > 0
@@ -89,11 +89,9 @@ def test_schema_is_json_schema(which):
 
 
 def test_infeasible_plan_exits_3_with_the_reason(tmp_path):
-    plan = json.loads((ROOT / PLAN).read_text())
-    job = plan["jobs"]["t5-11b"]
-    job["pipelines"] = [
-        {"microbatches": 256, "stages": [{"machine": "london-1", "gpus": list(range(8)), "layers": [0, 50]}]}
-    ]
+    stage = {"machine": "london-1", "gpus": list(range(8)), "layers": [0, 50]}
+    job = {"microbatch_size": 8, "pipelines": [{"microbatches": 256, "stages": [stage]}]}
+    plan = {"hulk": "plan/1", "jobs": {"t5-11b": job}}
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
     done = hulk("price", str(path), *FILES)
