@@ -107,19 +107,19 @@ def plan_jobs(
         report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
         stop=stop,
     )
-    states = _first_states(spaces, annealer, rng, begin, time_limit, looks=evaluations // 40)
+    states = _first_states(spaces, annealer, rng, begin, time_limit, looks=evaluations // 100)
     if progress:
         progress(time.monotonic() - begin, annealer.cost(states[0]))
     # A race of the best starts, then on with the winner: hot, from what that left idle, cold. Cold at the end, since a
     # large job's gains must not cost the small ones their best machines.
     race = [
-        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.55 + 0.05 * i) * time_limit, hot=0.03)
+        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.42 + 0.06 * i) * time_limit, hot=0.03)
         for i, each in enumerate(states)
     ]
     state = min(race, key=annealer.cost)
     for part, until, hot in ((0.35, 0.72, 0.02), (0.25, 0.85, 0.005), (0.1, 0.92, 1e-5)):
         state = annealer.run(state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot)
-        until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.1 * time_limit)
+        until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.05 * time_limit)
         state = _take_what_is_idle(annealer, state, rng, until_idle)
     plan, seconds = _finish(spaces, state, cluster)
     finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
@@ -143,7 +143,7 @@ def _first_states(
     """The best few of several assignments, each job's shape then searched more widely on its own machines."""
     found: list[State] = []
     for attempt, scale in enumerate(_SCALES):
-        if attempt and time.monotonic() - begin > 0.15 * time_limit:
+        if attempt and time.monotonic() - begin > 0.1 * time_limit:
             break
         until = max(time.monotonic(), begin) + 0.25 * time_limit
         starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
@@ -155,12 +155,12 @@ def _first_states(
     found = sorted(found, key=annealer.cost)[:_RACERS]
     if not annealer.objective.needs_money:
         groups = GroupSearch(spaces, rng)
-        regrouped = groups.run(found[0], looks=looks, deadline=begin + 0.45 * time_limit)
+        regrouped = groups.run(found[0], looks=looks, deadline=begin + 0.3 * time_limit)
         shapes = [groups.shape(job, group, wide=False) for job, group in enumerate(regrouped)]
         found.insert(0, State.of([shape[0] for shape in shapes], [shape[1] for shape in shapes]))
     for state in found:
         for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
-            if skeleton is None or time.monotonic() - begin > 0.5 * time_limit:
+            if skeleton is None or time.monotonic() - begin > 0.35 * time_limit:
                 continue
             better = arrange(space, sorted(skeleton.machines))
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):

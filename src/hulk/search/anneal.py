@@ -21,7 +21,7 @@ from hulk.search.skeleton import Settings, Skeleton
 
 Changes = dict[int, Skeleton | None]
 _HOT, _COLD = 0.03, 1e-6
-_SMALL_GROUP = 5
+_SMALL_GROUP = 3
 _FIRST_CYCLE = 1500
 
 

@@ -14,6 +14,7 @@ from hulk.search.skeleton import Chain, Settings, Skeleton, Slot
 
 _EXTRAS = (0, 1, 2, 4, 8, 16, 32)
 _SANDWICH = 64
+_FEW = 10
 _BREADS = 4
 
 
@@ -178,7 +179,7 @@ def arrange(
     for degree in degrees:
         slots = [slot for machine in order for slot in slots_of(space, machine, degree)]
         counts = _pipeline_counts(len(slots), len(usable), quick=quick)
-        for chains in chain_shapes(slots, layers, counts, tied=tied and len(slots) <= _SANDWICH):
+        for chains in chain_shapes(slots, layers, counts, tied=tied and len(slots) <= (_FEW if quick else _SANDWICH)):
             if chains in seen:
                 continue
             seen.add(chains)
