@@ -28,6 +28,7 @@ from hulk.io.gpus import gpu
 from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_jobs
+from hulk.search.baselines import BASELINES
 from hulk.search.objective import job_cost
 
 SIZES = {100: (5, 5, 2.0), 1_000: (20, 20, 10.0), 10_000: (60, 60, 60.0)}
@@ -67,18 +68,16 @@ def scenario(machines: int, regions: int, jobs: int, seed: int) -> tuple[Cluster
 
 def run_one(machines: int, seed: int) -> dict[str, float]:
     """Plan one size; called in a process of its own."""
-    from hulk.search.baselines import baseline
-
     regions, jobs, limit = SIZES[machines]
     cluster, work = scenario(machines, regions, jobs, seed)
     compute = ComputeModel(bundled_profiles())
     plan_jobs(cluster, work[:1], compute=compute, evaluations=10, time_limit=5.0, seed=seed)  # load compiled code
     start = time.perf_counter()
-    result = plan_jobs(cluster, work, compute=compute, time_limit=limit * 0.95, seed=seed)
+    result = plan_jobs(cluster, work, compute=compute, time_limit=limit * 0.9, seed=seed)
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     cost = sum(job_cost(job, result.seconds[job.name]) for job in work)
-    greedy = baseline("greedy")(cluster, work, compute=compute, engine=HULK, seed=seed, time_limit=limit * 10)
+    greedy = BASELINES.get("greedy").run(cluster, work, compute=compute, engine=HULK, seed=seed, time_limit=limit)
     theirs = sum(job_cost(job, greedy.seconds(job.name)) for job in work)
     waiting = sum(1 for value in result.seconds.values() if value is None)
     return {"seconds": seconds, "bytes": float(memory), "waiting": waiting, "cost_over_greedy": cost / theirs}
