@@ -1,0 +1,81 @@
+"""Plan, explain, compare and replan as a person runs them, one after the other, from an empty folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from test_cli import hulk
+
+CLUSTER = """
+regions: {beijing: {at: [39.9, 116.4]}, rome: {at: [41.9, 12.5]}}
+machines:
+  - {name: bj, count: 2, region: beijing, gpu: a100-40, gpus: 2}
+  - {name: rm, region: rome, gpu: rtx-3090, gpus: 2}
+"""
+QUICK = ("--time-limit", "2", "--evaluations", "300")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+    (tmp_path / "j.yaml").write_text("jobs: [{name: a, model: gpt2, global_batch: 16, tokens: 1B}]\n")
+    (tmp_path / "big.yaml").write_text(
+        "jobs: [{name: a, model: gpt2, global_batch: 16}, {name: huge, model: opt-175b, global_batch: 16}]\n"
+    )
+    return tmp_path
+
+
+def test_plan_then_explain_then_replan(folder):
+    done = hulk("plan", "c.yaml", "j.yaml", "-o", "p.json", *QUICK, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for word in ("group", "plan", "step", "memory", "cost", "bottleneck"):
+        assert word in done.stdout
+    again = hulk("explain", "p.json", "--cluster", "c.yaml", "--jobs", "j.yaml", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert "bottleneck" in again.stdout
+    pipelines = json.loads((folder / "p.json").read_text())["jobs"]["a"]["pipelines"]
+    used = {stage["machine"] for pipeline in pipelines for stage in pipeline["stages"]}
+    lost = sorted(used)[0]
+    moved = hulk(
+        "replan", "p.json", "--cluster", "c.yaml", "--jobs", "j.yaml", "--lost", lost, "--time-limit", "2", "-o", "n.json",
+        cwd=folder,
+    )  # fmt: skip
+    assert moved.returncode == 0, moved.stderr
+    assert lost not in (folder / "n.json").read_text()
+
+
+def test_the_same_seed_prints_the_same_json(folder):
+    first, second = (hulk("plan", "c.yaml", "j.yaml", "--json", *QUICK, cwd=folder).stdout for _ in range(2))
+    assert json.loads(first)["plan"] == json.loads(second)["plan"]
+
+
+def test_a_job_without_a_place_exits_3(folder):
+    done = hulk("plan", "c.yaml", "big.yaml", *QUICK, cwd=folder)
+    assert done.returncode == 3, done.stderr
+    assert "huge waits" in done.stdout
+
+
+def test_compare_puts_all_baselines_beside_the_planner(folder):
+    done = hulk("compare", "c.yaml", "j.yaml", "--time-limit", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for name in ("hulk", "greedy", "metis", "evolution", "B-tour"):
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--pin", "b=bj-1"), "no job 'b'"),
+        (("--avoid", "a=bj-9"), "no machine 'bj-9'"),
+        (("--max-cost", "5"), "has no unit"),
+        (("--max-cost", "5 $/h", "--min-throughput", "10"), "cannot go together"),
+    ],
+)
+def test_bad_options_exit_2(folder, arguments, words):
+    done = hulk("plan", "c.yaml", "j.yaml", *arguments, cwd=folder)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert words in done.stderr
