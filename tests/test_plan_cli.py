@@ -39,10 +39,8 @@ def test_plan_then_explain_then_replan(folder):
     pipelines = json.loads((folder / "p.json").read_text())["jobs"]["a"]["pipelines"]
     used = {stage["machine"] for pipeline in pipelines for stage in pipeline["stages"]}
     lost = sorted(used)[0]
-    moved = hulk(
-        "replan", "p.json", "--cluster", "c.yaml", "--jobs", "j.yaml", "--lost", lost, "--time-limit", "2", "-o", "n.json",
-        cwd=folder,
-    )  # fmt: skip
+    where = ("--cluster", "c.yaml", "--jobs", "j.yaml")
+    moved = hulk("replan", "p.json", *where, "--lost", lost, "--time-limit", "2", "-o", "n.json", cwd=folder)
     assert moved.returncode == 0, moved.stderr
     assert lost not in (folder / "n.json").read_text()
 
