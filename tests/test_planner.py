@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK
 from hulk.cost.price import price_job, price_plan
 from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
@@ -21,7 +22,9 @@ from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_profiles
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
+from hulk.search.evaluate import JobSpace, Places
 from hulk.search.objective import Objective
+from hulk.search.seeds import arrange
 
 COMPUTE = ComputeModel(bundled_profiles())
 TEXT = """
@@ -152,8 +155,15 @@ def test_weights_decide_who_gets_the_better_machines():
     assert result.seconds["other"] < result.seconds["gpt2"]
 
 
-def test_hulk47_is_planned_far_below_one_machine_after_another():
+def test_hulk47_beats_every_job_alone_on_all_machines():
+    """A job on few near machines does better than the same job on all of them, in the shape arranged for all."""
     where, jobs = load_cluster("hulk47"), load_jobs("paper4")
     result = quick(where, jobs, evaluations=2000)
     assert not result.plan.waiting
     check_plan(result.plan, where, jobs)
+    places = Places.of(where)
+    for each in jobs:
+        space = JobSpace(each, where, places, compute=COMPUTE, engine=HULK)
+        alone = arrange(space, range(len(where.machines)))
+        assert alone is not None
+        assert 0 < result.seconds[each.name] < alone[1]
