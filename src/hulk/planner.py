@@ -34,7 +34,7 @@ from hulk.units import format_size
 
 DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
-_RACERS = 3
+_RACERS = 2
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
 Progress = Callable[[float, float], None]
@@ -107,17 +107,17 @@ def plan_jobs(
         report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
         stop=stop,
     )
-    states = _first_states(spaces, annealer, rng, begin, time_limit, looks=evaluations // 100)
+    states = _first_states(spaces, annealer, rng, begin, time_limit, moves=evaluations // 2)
     if progress:
         progress(time.monotonic() - begin, annealer.cost(states[0]))
     # A race of the best starts, then on with the winner: hot, from what that left idle, cold. Cold at the end, since a
     # large job's gains must not cost the small ones their best machines.
     race = [
-        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.42 + 0.06 * i) * time_limit, hot=0.03)
+        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.6 + 0.05 * i) * time_limit, hot=0.03)
         for i, each in enumerate(states)
     ]
     state = min(race, key=annealer.cost)
-    for part, until, hot in ((0.35, 0.72, 0.02), (0.25, 0.85, 0.005), (0.1, 0.92, 1e-5)):
+    for part, until, hot in ((0.35, 0.78, 0.01), (0.25, 0.87, 0.003), (0.1, 0.92, 1e-5)):
         state = annealer.run(state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot)
         until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.05 * time_limit)
         state = _take_what_is_idle(annealer, state, rng, until_idle)
@@ -130,6 +130,7 @@ def load_compiled(space: JobSpace) -> None:
     """Load the compiled code, or compile it, by pricing the smallest plan there is."""
     slot = Slot(0, space.degrees[0])
     space.plan(Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0])))
+    GroupSearch([space], np.random.default_rng(0)).judged(np.full(len(space.cluster.machines), -1))
 
 
 def _first_states(
@@ -138,34 +139,34 @@ def _first_states(
     rng: np.random.Generator,
     begin: float,
     time_limit: float,
-    looks: int,
+    moves: int,
 ) -> list[State]:
-    """The best few of several assignments, each job's shape then searched more widely on its own machines."""
-    found: list[State] = []
-    for attempt, scale in enumerate(_SCALES):
-        if attempt and time.monotonic() - begin > 0.1 * time_limit:
-            break
-        until = max(time.monotonic(), begin) + 0.25 * time_limit
-        starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
-        found.append(
-            State.of(
-                [start.skeleton for start in starts], [start.seconds if start.skeleton else None for start in starts]
-            )
-        )
+    """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
+    if annealer.objective.needs_money:
+        found = _assigned(spaces, rng, begin, time_limit)
+    else:
+        found = GroupSearch(spaces, rng).race(moves=moves, deadline=begin + 0.5 * time_limit, stop=annealer.stop)
     found = sorted(found, key=annealer.cost)[:_RACERS]
-    if not annealer.objective.needs_money:
-        groups = GroupSearch(spaces, rng)
-        regrouped = groups.run(found[0], looks=looks, deadline=begin + 0.3 * time_limit)
-        shapes = [groups.shape(job, group, wide=False) for job, group in enumerate(regrouped)]
-        found.insert(0, State.of([shape[0] for shape in shapes], [shape[1] for shape in shapes]))
     for state in found:
         for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
-            if skeleton is None or time.monotonic() - begin > 0.35 * time_limit:
+            if skeleton is None or time.monotonic() - begin > 0.55 * time_limit:
                 continue
             better = arrange(space, sorted(skeleton.machines))
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):
                 state.apply({job: better[0]}, {job: better[1]})
-    return sorted(found, key=annealer.cost)[:_RACERS]
+    return sorted(found, key=annealer.cost)
+
+
+def _assigned(spaces: Sequence[JobSpace], rng: np.random.Generator, begin: float, time_limit: float) -> list[State]:
+    """Several assignments, with machines dearer or cheaper."""
+    found: list[State] = []
+    for attempt, scale in enumerate(_SCALES):
+        if attempt and time.monotonic() - begin > 0.3 * time_limit:
+            break
+        until = max(time.monotonic(), begin) + 0.25 * time_limit
+        starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
+        found.append(State.of([s.skeleton for s in starts], [s.seconds if s.skeleton else None for s in starts]))
+    return found
 
 
 def _take_what_is_idle(annealer: Annealer, state: State, rng: np.random.Generator, deadline: float) -> State:

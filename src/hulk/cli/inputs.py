@@ -40,10 +40,10 @@ def announce_compilation(*, search: bool = False) -> None:
 
     ready = step.is_compiled()
     if search:
-        from hulk.search import fit
+        from hulk.search import dealing
 
-        ready = ready and fit.is_compiled()
+        ready = ready and dealing.is_compiled()
     if not ready:
-        what = "the search" if search else "the price"
-        sys.stderr.write(f"compiling {what} for this machine, once; this takes about 20 s …\n")
+        what, seconds = ("the search", 40) if search else ("the price", 10)
+        sys.stderr.write(f"compiling {what} for this machine, once; this takes about {seconds} s …\n")
         sys.stderr.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,9 +11,25 @@ from typing import Any
 
 def is_cached(kernel: Any, *modules: ModuleType) -> bool:
     """Whether the kernel's compiled code is there and newer than its own source and that of these modules."""
-    path = Path(kernel.py_func.__code__.co_filename)
-    sources = [path, *(Path(str(module.__file__)) for module in modules)]
-    newest = max(source.stat().st_mtime for source in sources)
+    newest = _newest_source(kernel, modules)
+    return any(index.stat().st_mtime >= newest for index in _indices(kernel))
+
+
+def drop_stale(kernel: Any, *modules: ModuleType) -> None:
+    """Forget a kernel's compiled code that is older than the modules it calls: numba looks at its own file alone."""
+    newest = _newest_source(kernel, modules)
+    for index in _indices(kernel):
+        with suppress(OSError):
+            if index.stat().st_mtime < newest:
+                index.unlink()
+
+
+def _newest_source(kernel: Any, modules: Sequence[ModuleType]) -> float:
+    sources = [Path(kernel.py_func.__code__.co_filename), *(Path(str(module.__file__)) for module in modules)]
+    return max(source.stat().st_mtime for source in sources)
+
+
+def _indices(kernel: Any) -> list[Path]:
     folder = Path(kernel._cache.cache_path)  # numba has no public name for it
-    indices = folder.glob(f"{path.stem}.{kernel.__name__}-*.nbi")
-    return any(index.stat().st_mtime >= newest for index in indices)
+    stem = Path(kernel.py_func.__code__.co_filename).stem
+    return list(folder.glob(f"{stem}.{kernel.__name__}-*.nbi"))

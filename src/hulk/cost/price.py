@@ -229,7 +229,7 @@ def _sync_egress(prepared: Prepared) -> float:
     for pipeline in prepared.plan.pipelines:
         first = pipeline.stages[0]
         for stage in pipeline.stages[1:]:
-            shared = float(tables.tied[stage.first : stage.last + 1].sum()) * tables.gradient_bytes
+            shared = float(tables.tied[stage.last + 1] - tables.tied[stage.first]) * tables.gradient_bytes
             dollars += _ring_egress([first.machine, stage.machine], shared, prepared.cluster)
     return dollars
 

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline
-from hulk.cost.compiled import is_cached
+from hulk.cost.compiled import drop_stale, is_cached
 from hulk.cost.pipeline import backward_position, run_pipeline
 
 Floats = NDArray[np.float64]
@@ -35,11 +35,12 @@ class Tables(NamedTuple):
     update: Floats  # [K] seconds a parameter
     split: Floats  # [L + 1] prefix, parameters divided by tensor parallel
     whole: Floats  # [L + 1] prefix, parameters on every rank
-    tied: Floats  # [L] parameters shared with the first layer
+    tied: Floats  # [L + 1] prefix, parameters shared with the first layer
     held_split: Floats  # [L + 1] prefix, bytes kept of one microbatch
     held_whole: Floats  # [L + 1] prefix
     peak_split: Floats  # [L] bytes needed for a moment
     peak_whole: Floats  # [L]
+    alike_until: Ints  # [L] the first layer after l with other peaks: blocks are alike, so a range is a few steps
     cut: Floats  # [L] bytes sent on after layer l
     gather_fixed: Floats  # [K] seconds to put slices together at a receiver of this kind
     gather_rate: Floats  # [K] seconds a byte
@@ -118,11 +119,12 @@ def stage_memory(
     """(bytes of one rank in all, its parameters, bytes of activations, bytes needed for a moment) of layers a..b with
     that many microbatches in flight. `sends`: whether a stage follows."""
     params = (tables.split[b + 1] - tables.split[a]) / ranks + tables.whole[b + 1] - tables.whole[a]
-    peak = 0.0
-    for layer in range(a, b + 1):
+    if a == 0:  # shared with the first layer, which is here too: one copy
+        params -= tables.tied[b + 1] / ranks
+    peak, layer = 0.0, a
+    while layer <= b:
         peak = max(peak, tables.peak_split[layer] / ranks + tables.peak_whole[layer])
-        if a == 0:  # shared with the first layer, which is here too: one copy
-            params -= tables.tied[layer] / ranks
+        layer = tables.alike_until[layer]
     held = (tables.held_split[b + 1] - tables.held_split[a]) / ranks + tables.held_whole[b + 1] - tables.held_whole[a]
     if sends:  # what was sent on is kept until its gradient comes back
         held += tables.cut[b]
@@ -148,9 +150,7 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
             out.update[n] = params / shards * tables.update[k]
             out.tie_seconds[n] = 0.0
             if n > begin:
-                shared = 0.0
-                for layer in range(a, b + 1):
-                    shared += tables.tied[layer]
+                shared = tables.tied[b + 1] - tables.tied[a]
                 if shared > 0:
                     flows = min(t, plan.ranks[begin]) if tables.flow_per_rank else 1
                     wait, wire = transfer_seconds(tables, plan, n, begin, shared * tables.gradient_bytes, flows)
@@ -285,6 +285,10 @@ def step_seconds(
     replicas = plan.microbatches.shape[0]
     for p in range(replicas):
         a, b = plan.starts[p], plan.starts[p + 1]
+        if p > 0 and _runs_alike(plan, out, p, p - 1):
+            stage_end[a:b] = stage_end[plan.starts[p - 1] : a]
+            sync_end[a:b] = stage_end[a:b]
+            continue
         m = min(plan.microbatches[p], max(horizon, 4 * plan.warmup[a] + 16))
         ends = np.empty((b - a, 2 * m))
         run_pipeline(
@@ -313,6 +317,27 @@ def step_seconds(
     for n in range(plan.starts[replicas]):
         total = max(total, sync_end[n] + out.update[n])
     return total
+
+
+@njit(cache=True)
+def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
+    """Whether two pipelines take the same time, pass by pass."""
+    a, b = plan.starts[p], plan.starts[q]
+    stages = plan.starts[p + 1] - a
+    if plan.microbatches[p] != plan.microbatches[q] or plan.starts[q + 1] - b != stages:
+        return False
+    for i in range(stages):
+        n, m = a + i, b + i
+        if out.forward[n] != out.forward[m] or out.backward[n] != out.backward[m] or plan.warmup[n] != plan.warmup[m]:
+            return False
+        if i + 1 < stages and (
+            out.latency[n] != out.latency[m]
+            or out.send_forward[n] != out.send_forward[m]
+            or out.send_backward[n] != out.send_backward[m]
+            or out.blocking[n] != out.blocking[m]
+        ):
+            return False
+    return True
 
 
 @njit(cache=True)
@@ -358,3 +383,7 @@ def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
     return is_cached(step_seconds, pipeline) and is_cached(durations, pipeline)
+
+
+drop_stale(step_seconds, pipeline)
+drop_stale(seconds_of, pipeline)

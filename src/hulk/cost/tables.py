@@ -70,11 +70,12 @@ def make_book(
         update=np.array([update_time(1.0, kind.gpu, job.precision, job.optimizer) for kind in kinds]),
         split=_prefix([layer.params_split for layer in layers]),
         whole=_prefix([layer.params_whole for layer in layers]),
-        tied=np.array([layer.tied for layer in layers], float),
+        tied=_prefix([float(layer.tied) for layer in layers]),
         held_split=_prefix([m.held_split for m in memory]),
         held_whole=_prefix([m.held_whole for m in memory]),
         peak_split=np.array([m.peak_split for m in memory]),
         peak_whole=np.array([m.peak_whole for m in memory]),
+        alike_until=_ends_of_runs([(m.peak_split, m.peak_whole) for m in memory]),
         cut=np.array([layer.output * microbatch * job.precision.bytes for layer in layers], float),
         gather_fixed=np.array([g[0] for g in gathers]),
         gather_rate=np.array([g[1] for g in gathers]),
@@ -112,6 +113,14 @@ def _gather_line(kind: StageKind) -> tuple[float, float]:
 
 def _prefix(values: Sequence[float]) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.array(values, float))])
+
+
+def _ends_of_runs(values: Sequence[object]) -> NDArray[np.int64]:
+    """For each entry, where the run of equal entries it is in ends."""
+    ends = np.full(len(values), len(values), np.int64)
+    for i in range(len(values) - 2, -1, -1):
+        ends[i] = ends[i + 1] if values[i] == values[i + 1] else i + 1
+    return ends
 
 
 def _pass_times(

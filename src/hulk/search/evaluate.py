@@ -122,7 +122,7 @@ class JobSpace:
         return self.book(settings).tables
 
     @cached_property
-    def _kind_table(self) -> NDArray[np.int64]:
+    def kind_table(self) -> NDArray[np.int64]:
         """[machine's place, ranks] → kind of stage."""
         kinds = self.book(Settings(self.microbatches[0])).kinds
         table = np.full((len(self.places.representatives), max(self.degrees) + 1), -1, np.int64)
@@ -143,7 +143,7 @@ class JobSpace:
             starts=starts,
             machine=machine,
             place=place,
-            kind=self._kind_table[place, ranks],
+            kind=self.kind_table[place, ranks],
             ranks=ranks,
             first=np.zeros(count, np.int64),
             last=np.zeros(count, np.int64),

@@ -174,9 +174,7 @@ def list_chains(
             h = head[d - 1] + forward[d - 1] + out.send_forward[d - 1] + out.latency[d - 1]
             e = tail[d - 1] + backward[d - 1] + out.send_backward[d - 1] + out.latency[d - 1]
             time, m = budget[d - 1], most[d - 1]
-            shared = 0.0
-            for layer in range(a, b + 1):
-                shared += tables.tied[layer]
+            shared = tables.tied[b + 1] - tables.tied[a]
             if shared > 0:
                 flows = min(t, plan.ranks[0]) if tables.flow_per_rank else 1
                 wait, wire = transfer_seconds(tables, plan, d, 0, shared * tables.gradient_bytes, flows)

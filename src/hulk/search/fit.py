@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import is_cached
+from hulk.cost.compiled import drop_stale, is_cached
 from hulk.cost.step import FITS, Durations, Encoded, Tables, durations, stage_memory, step_seconds
 
 Floats = NDArray[np.float64]
@@ -325,3 +325,7 @@ def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: i
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
     return is_cached(fit, step, pipeline)
+
+
+drop_stale(fit, step, pipeline)
+drop_stale(refine, step, pipeline)

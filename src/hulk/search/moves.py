@@ -254,6 +254,23 @@ def _reslice(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
     return _made(chains, skeleton.settings)
 
 
+def _resplit(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
+    """A slot becomes two neighbours, or two neighbours of one machine become one: a machine may be cut unevenly."""
+    chains = [list(chain) for chain in skeleton.chains]
+    chain = chains[int(rng.integers(len(chains)))]
+    at = int(rng.integers(len(chain)))
+    machine, ranks = chain[at]
+    if at + 1 < len(chain) and chain[at + 1].machine == machine and ranks + chain[at + 1].ranks in space.degrees:
+        chain[at : at + 2] = [Slot(machine, ranks + chain[at + 1].ranks)]
+        return _made(chains, skeleton.settings)
+    parts = [t for t in space.degrees if t < ranks and ranks - t in space.degrees]
+    if not parts:
+        return None
+    part = int(rng.choice(parts))
+    chain[at : at + 1] = [Slot(machine, part), Slot(machine, ranks - part)]
+    return _made(chains, skeleton.settings)
+
+
 def _split(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
     """A pipeline becomes two: cut in the middle, or every other slot."""
     del space
@@ -292,13 +309,17 @@ def _drop_chain(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | Non
 
 def _change_settings(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton | None:
     """One switch, or the microbatch with one."""
-    settings = skeleton.settings
+    return Skeleton(skeleton.chains, changed_settings(space, skeleton.settings, rng))
+
+
+def changed_settings(space: JobSpace, settings: Settings, rng: Rng) -> Settings:
+    """Settings with one switch changed, or the microbatch and one; the same where there is no such microbatch."""
     which = int(rng.integers(6))
     if which in (0, 5):
         sizes = space.microbatches
         at = sizes.index(settings.microbatch) + int(rng.choice([-2, -1, 1, 2]))
         if not 0 <= at < len(sizes):
-            return None
+            return settings
         settings = replace(settings, microbatch=sizes[at])
     if which in (1, 5):
         other = Recompute.NONE if settings.recompute is Recompute.FULL else Recompute.FULL
@@ -309,7 +330,7 @@ def _change_settings(space: JobSpace, skeleton: Skeleton, rng: Rng) -> Skeleton 
         settings = replace(settings, sync=Sync.RING if settings.sync is Sync.BY_REGION else Sync.BY_REGION)
     if which == 4:
         settings = replace(settings, shard_optimizer=not settings.shard_optimizer)
-    return Skeleton(skeleton.chains, settings)
+    return settings
 
 
 def _made(chains: list[list[Slot]], settings: Settings) -> Skeleton | None:
@@ -319,5 +340,6 @@ def _made(chains: list[list[Slot]], settings: Settings) -> Skeleton | None:
 
 _RESHAPES = (
     _move_slot, _move_run, _move_run, _drop_slot, _use_idle_gpus, _swap_slots, _swap_runs, _swap_runs, _split_run,
-    _reverse, _reslice, _reslice, _split, _merge, _drop_chain, _change_settings, _change_settings, _change_settings,
+    _reverse, _reslice, _reslice, _resplit, _resplit,
+    _split, _merge, _drop_chain, _change_settings, _change_settings, _change_settings,
 )  # fmt: skip

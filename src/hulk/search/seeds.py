@@ -57,8 +57,7 @@ def chain_shapes(
     for pipelines in counts:
         if -(-count // pipelines) > most_stages:
             continue
-        bounds = [round(i * count / pipelines) for i in range(pipelines + 1)]
-        blocks = tuple(tuple(slots[a:b]) for a, b in pairwise(bounds) if b > a)
+        blocks = tuple(blocks_of(slots, pipelines))
         yield blocks
         if tied:
             yield from _sandwiches(blocks)
@@ -69,9 +68,20 @@ def chain_shapes(
                 yield from _sandwiches(stripes)
 
 
-def _sandwiches(chains: tuple[Chain, ...]) -> Iterator[tuple[Chain, ...]]:
-    """The chains with both ends on one machine, for each machine that has slots for it: a model that shares its
+def blocks_of(slots: Sequence[Slot], pipelines: int) -> list[Chain]:
+    """Slots cut into so many pipelines of neighbours, of equal length or nearly so."""
+    bounds = [round(i * len(slots) / pipelines) for i in range(pipelines + 1)]
+    return [tuple(slots[a:b]) for a, b in pairwise(bounds) if b > a]
+
+
+def with_ends_together(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
+    """The chains with both ends on one machine, where a machine has two slots in a chain: a model that shares its
     embedding with its head need not send that gradient over a link."""
+    return tuple(_with_ends_on(chain, None) for chain in chains)
+
+
+def _sandwiches(chains: tuple[Chain, ...]) -> Iterator[tuple[Chain, ...]]:
+    """The chains with both ends on one machine, for each machine that has slots for it."""
     tried: set[int] = set()
     for slot in chains[0]:
         if slot.machine in tried or len(tried) == _BREADS:

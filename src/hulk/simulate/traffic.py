@@ -111,7 +111,7 @@ class Traffic:
     def shared_parameters(self, stage: int, first: int) -> Phases:
         """The sum of the gradients of parameters that a stage shares with its pipeline's first: a ring of the two."""
         held = self._stages[stage]
-        shared = float(self._tables.tied[held.first : held.last + 1].sum())
+        shared = float(self._tables.tied[held.last + 1] - self._tables.tied[held.first])
         pair = [stage, first]
         return (self._ring(pair, shared * self._tables.gradient_bytes, self._flows(pair), all_reduce=False),)
 

@@ -1,0 +1,366 @@
+"""Machines dealt to jobs, compiled: annealing over who has which machine, each group judged by a recipe.
+
+Small changes to pipelines cannot show what a quite different group would be worth, since its best shape is another one.
+Here every group gets its shape anew: by the recipe the job has, by one that served it on groups of that size, and at
+times by one a little different.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hulk.cost import pipeline, step
+from hulk.cost.compiled import drop_stale, is_cached
+from hulk.search import fit, packed, recipes
+from hulk.search.packed import Packed
+from hulk.search.recipes import COLUMNS, SAMPLES, Bench, look
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Deal(NamedTuple):
+    """Who has which machine, by which recipe, and what a step takes; a negative time: the job waits."""
+
+    owner: Ints  # [M] job, or −1
+    recipes: Ints  # [J, COLUMNS]; DEGREE 0: none yet
+    seconds: Floats  # [J]
+
+
+def empty_deal(packed: Packed) -> Deal:
+    """Nobody has anything, and times are open."""
+    jobs, machines = packed.allowed.shape
+    return Deal(np.full(machines, -1, np.int64), np.zeros((jobs, COLUMNS), np.int64), np.full(jobs, np.nan))
+
+
+@njit(cache=True)
+def _cost(packed: Packed, job: int, seconds: float) -> float:
+    cost: float = packed.weight[job] * seconds if seconds >= 0 else packed.waiting[job]  # also where it is open
+    return cost
+
+
+@njit(cache=True)
+def _around(packed: Packed, job: int, centre: int, power: float, owner: Ints, free_only: bool) -> bool:
+    """Give a job the machines nearest to one until they have so many FLOP/s and hold the model; half of the time only
+    those whose GPUs are about as fast or faster. False: not enough."""
+    need = 1.2 * packed.need[job]
+    row = packed.place[centre]
+    least = 0.9 * packed.rate[job, centre] / packed.gpus[centre] if np.random.random() < 0.5 else 0.0
+    for i in range(packed.near.shape[0]):
+        place = packed.near[row, i]
+        if place != row and packed.latency[row, place] == np.inf:
+            break
+        for k in range(packed.first_member[place], packed.first_member[place + 1]):
+            if power <= 0 and need <= 0:
+                return True
+            m = packed.members[k]
+            if packed.rate[job, m] / packed.gpus[m] < least:
+                continue
+            if packed.allowed[job, m] and (not free_only or owner[m] == -1):
+                owner[m] = job
+                power -= packed.rate[job, m]
+                need -= packed.room[m]
+    return bool(need <= 0)
+
+
+@njit(cache=True)
+def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
+    """Groups drawn at random: job after job takes a share of the power around some place that is free. Recipes and
+    times are left open."""
+    np.random.seed(seed)
+    jobs, machines = packed.allowed.shape
+    deal.owner[:] = -1
+    deal.recipes[:] = 0
+    deal.seconds[:] = np.nan
+    exponent = (0.5, 0.75, 1.0)[np.random.randint(0, 3)]
+    parts = packed.work**exponent
+    parts = parts / parts.sum() * np.exp(np.random.uniform(np.log(0.1), 0.0))
+    order = np.argsort(-np.log(packed.need) + 0.5 * np.random.normal(0, 1, jobs))
+    for job in order:
+        total, usable = 0.0, 0.0
+        for m in range(machines):
+            if packed.allowed[job, m]:
+                total += packed.rate[job, m]
+                if deal.owner[m] == -1:
+                    usable += packed.rate[job, m]
+        left = np.random.random() * usable
+        centre = -1
+        for m in range(machines):
+            if packed.allowed[job, m] and deal.owner[m] == -1:
+                centre = m
+                left -= packed.rate[job, m]
+                if left <= 0:
+                    break
+        if centre >= 0:
+            before = deal.owner.copy()
+            if not _around(packed, job, centre, parts[job] * total, deal.owner, True):
+                deal.owner[:] = before
+
+
+@njit(cache=True)
+def _taker(packed: Packed, machine: int, giver: int, owner: Ints) -> int:
+    """Mostly the owner of a machine near by; sometimes anybody, sometimes nobody."""
+    jobs = packed.allowed.shape[0]
+    draw = np.random.random()
+    if draw < 0.12:
+        return -1
+    if draw > 0.4:
+        row = packed.place[machine]
+        for i in range(min(packed.near.shape[0], 2 + np.random.randint(0, 6))):
+            place = packed.near[row, i]
+            begin, end = packed.first_member[place], packed.first_member[place + 1]
+            other = owner[packed.members[np.random.randint(begin, end)]]
+            if other not in (giver, -1):
+                return int(other)
+    return np.random.randint(0, jobs)
+
+
+@njit(cache=True)
+def _give(packed: Packed, owner: Ints, touched: Ints) -> int:
+    """Some machines of a place, or of a region, go from their holder to another job or stay idle."""
+    machines = owner.shape[0]
+    machine = np.random.randint(0, machines)
+    giver = owner[machine]
+    taker = _taker(packed, machine, giver, owner)
+    if taker == giver:
+        return 0
+    wide = np.random.random() < 0.3
+    members = 0
+    for m in range(machines):
+        if owner[m] == giver and _together(packed, machine, m, wide):
+            members += 1
+    draw = np.random.random()
+    count = 1
+    if draw > 0.8:
+        count = members
+    elif draw > 0.35:
+        count = np.random.randint(1, members + 1)
+    if taker >= 0 and not packed.allowed[taker, machine]:
+        return 0
+    owner[machine] = taker
+    count -= 1
+    for m in range(machines):
+        if count == 0:
+            break
+        if owner[m] == giver and _together(packed, machine, m, wide) and (taker < 0 or packed.allowed[taker, m]):
+            owner[m] = taker
+            count -= 1
+    return _touch(touched, giver, taker)
+
+
+@njit(cache=True)
+def _together(packed: Packed, one: int, two: int, wide: bool) -> bool:
+    if wide:
+        return bool(packed.region_of_machine[one] == packed.region_of_machine[two])
+    return bool(packed.place[one] == packed.place[two])
+
+
+@njit(cache=True)
+def _touch(touched: Ints, one: int, two: int) -> int:
+    count = 0
+    for job in (one, two):
+        if job >= 0:
+            touched[count] = job
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def _swap(packed: Packed, owner: Ints, touched: Ints) -> int:
+    """Machines of two places change hands: one for one, or all that two holders have there."""
+    machines = owner.shape[0]
+    one, two = np.random.randint(0, machines), np.random.randint(0, machines)
+    a, b = owner[one], owner[two]
+    if a == b or packed.place[one] == packed.place[two]:
+        return 0
+    whole = np.random.random() < 0.4
+    for m in range(machines):
+        if m == one or (whole and owner[m] == a and packed.place[m] == packed.place[one]):
+            if b >= 0 and not packed.allowed[b, m]:
+                return 0
+            owner[m] = b
+        elif m == two or (whole and owner[m] == b and packed.place[m] == packed.place[two]):
+            if a >= 0 and not packed.allowed[a, m]:
+                return 0
+            owner[m] = a
+    return _touch(touched, a, b)
+
+
+@njit(cache=True)
+def _shrink(packed: Packed, owner: Ints, touched: Ints) -> int:
+    """A job leaves what is unlike one of its machines: in another place, in another region, or with slower GPUs."""
+    machines = owner.shape[0]
+    like = np.random.randint(0, machines)
+    job = owner[like]
+    if job < 0:
+        return 0
+    way = np.random.randint(0, 3)
+    least = 0.9 * packed.rate[job, like] / packed.gpus[like]
+    changed = False
+    for m in range(machines):
+        if owner[m] != job:
+            continue
+        keeps = packed.rate[job, m] / packed.gpus[m] >= least if way == 2 else _together(packed, like, m, way == 1)
+        if not keeps:
+            owner[m] = -1
+            changed = True
+    touched[0] = job
+    return 1 if changed else 0
+
+
+@njit(cache=True)
+def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
+    """Two jobs change groups."""
+    jobs = packed.allowed.shape[0]
+    if jobs < 2:
+        return 0
+    i, j = np.random.randint(0, jobs), np.random.randint(0, jobs)
+    if i == j:
+        return 0
+    for m in range(owner.shape[0]):
+        if owner[m] == i:
+            owner[m] = j
+        elif owner[m] == j:
+            owner[m] = i
+        else:
+            continue
+        if not packed.allowed[owner[m], m]:
+            return 0
+    return _touch(touched, i, j)
+
+
+@njit(cache=True)
+def _relocate(packed: Packed, owner: Ints, touched: Ints) -> int:
+    """A job goes elsewhere: to the machines around some place, as many as give it about the power it has, idle or not.
+    One of those that lose machines by it may take what it leaves."""
+    jobs, machines = packed.allowed.shape
+    job = np.random.randint(0, jobs)
+    before = owner.copy()
+    power = 0.0
+    for m in range(machines):
+        if owner[m] == job:
+            owner[m] = -1
+            power += packed.rate[job, m]
+    if power == 0:
+        power = packed.rate[job].sum() / jobs
+    power *= np.exp(0.5 * np.random.normal())
+    if not _around(packed, job, np.random.randint(0, machines), power, owner, False):
+        return 0
+    count = 1
+    touched[0] = job
+    changed = False
+    for m in range(machines):
+        if before[m] == owner[m]:
+            continue
+        changed = True
+        loser = before[m]
+        if loser >= 0 and loser != job:
+            known = False
+            for k in range(count):
+                known = known or touched[k] == loser
+            if not known:
+                touched[count] = loser
+                count += 1
+    if not changed:
+        return 0
+    if count > 1 and np.random.random() < 0.7:
+        heir = touched[1 + np.random.randint(0, count - 1)]
+        for m in range(machines):
+            if before[m] == job and owner[m] == -1 and packed.allowed[heir, m]:
+                owner[m] = heir
+    return count
+
+
+@njit(cache=True)
+def _one_of(packed: Packed, deal: Deal) -> int:
+    """A job: half of the time any, half of the time by its part of the objective, where there is most to gain."""
+    jobs = deal.seconds.shape[0]
+    if np.random.random() < 0.5:
+        left = 0.0
+        for j in range(jobs):
+            left += packed.weight[j] * max(deal.seconds[j], 0.0)
+        left *= np.random.random()
+        for j in range(jobs):
+            left -= packed.weight[j] * max(deal.seconds[j], 0.0)
+            if left < 0:
+                return j
+    return np.random.randint(0, jobs)
+
+
+@njit(cache=True)
+def improve(
+    packed: Packed, bench: Bench, deal: Deal, best: Deal, served: Ints, moves: int, hot: float, cold: float, seed: int
+) -> None:
+    """Anneal a deal for so many moves, from losses of `hot` (relative to the objective) taken lightly to `cold`. The
+    best seen goes to `best`, which comes with the best so far. Where times are open (nan), recipes are drawn first."""
+    np.random.seed(seed)
+    jobs = packed.allowed.shape[0]
+    touched = np.zeros(jobs + 2, np.int64)
+    owner = deal.owner.copy()
+    chosen = np.zeros((jobs, COLUMNS), np.int64)
+    after = np.zeros(jobs)
+    is_open = np.isnan(deal.seconds).any()
+    for move in range(-jobs if is_open else 0, moves):
+        heat = hot * (cold / hot) ** (max(move, 0) / moves)
+        owner[:] = deal.owner
+        draw = np.random.random()
+        alone = move < 0 or draw < 0.25
+        if alone:
+            touched[0] = move + jobs if move < 0 else _one_of(packed, deal)
+            count = 1
+        elif draw < 0.3:
+            count = _exchange(packed, owner, touched)
+        elif draw < 0.37:
+            count = _relocate(packed, owner, touched)
+        elif draw < 0.41:
+            count = _shrink(packed, owner, touched)
+        elif draw < 0.6:
+            count = _swap(packed, owner, touched)
+        else:
+            count = _give(packed, owner, touched)
+        if count == 0:
+            continue
+        loss, before = 0.0, 0.0
+        for i in range(count):
+            j = touched[i]
+            samples = SAMPLES if move < 0 else 1 if np.random.random() < 0.15 else 0
+            after[j] = look(packed, bench, j, owner, deal.recipes[j], served, samples, chosen[j])
+            before += _cost(packed, j, deal.seconds[j])
+            loss += _cost(packed, j, after[j])
+        loss -= before
+        scale = before
+        if not alone:
+            scale = 1e-12
+            for j in range(jobs):
+                if deal.seconds[j] >= 0:
+                    scale += _cost(packed, j, deal.seconds[j])
+        if move < 0 or loss <= 0 or np.random.random() < np.exp(-loss / (heat * scale)):
+            deal.owner[:] = owner
+            for i in range(count):
+                j = touched[i]
+                deal.seconds[j] = after[j]
+                deal.recipes[j] = chosen[j]
+            if move >= -1 and (np.isnan(best.seconds[0]) or _total(packed, deal) < _total(packed, best) * (1 - 1e-9)):
+                best.owner[:] = deal.owner
+                best.recipes[:] = deal.recipes
+                best.seconds[:] = deal.seconds
+
+
+@njit(cache=True)
+def _total(packed: Packed, deal: Deal) -> float:
+    total = 0.0
+    for j in range(deal.seconds.shape[0]):
+        total += _cost(packed, j, deal.seconds[j])
+    return total
+
+
+def is_compiled() -> bool:
+    """Whether the compiled code of this very version lies in numba's cache."""
+    return is_cached(improve, recipes, packed, fit, step, pipeline)
+
+
+drop_stale(improve, recipes, packed, fit, step, pipeline)

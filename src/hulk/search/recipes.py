@@ -1,0 +1,349 @@
+"""From a group to priced pipelines, compiled, by a recipe: a few numbers that make pipelines of any group.
+
+A recipe that served a job on one group can be tried on the next, which makes a change of groups as cheap as a price.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hulk.cost.compiled import drop_stale
+from hulk.cost.step import Durations, Encoded
+from hulk.cost.tables import empty_durations
+from hulk.search import packed as packed_module
+from hulk.search.fit import fit
+from hulk.search.packed import Packed, tables_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# A recipe's columns. LENGTH: stages of a pipeline, aimed at; VARIANT: 2 × which microbatch size + recomputation.
+# SLOW_DEGREE: tensor parallel on machines whose GPUs are slower than the group's fastest. REVERSED: pipelines run from
+# the end of the tour to its begin. START: how many places are stronger than the one where the tour begins.
+DEGREE, LENGTH, WAY, FOLDED, VARIANT, EXTRA, GPIPE, BY_REGION, SHARD, SLOW_DEGREE, REVERSED, START = range(12)
+COLUMNS = 12
+# WAY: neighbours along a tour in one pipeline; in different ones at the same stage; blocks that end with a region.
+BLOCKS, STRIPES, REGIONS = range(3)
+LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+EXTRAS = np.array([0, 1, 2, 4, 8, 12, 16, 24, 32])
+BUCKETS = 48
+SAMPLES = 24
+
+
+class Bench(NamedTuple):
+    """Arrays to work in. N: GPUs of the cluster."""
+
+    slot_machine: Ints
+    slot_ranks: Ints
+    order: Ints  # places along a tour
+    power: Floats  # [P]
+    starts: Ints
+    machine: Ints
+    place: Ints
+    kind: Ints
+    ranks: Ints
+    first: Ints
+    last: Ints
+    microbatches: Ints
+    warmup: Ints
+    scratch: Floats
+    out: Durations
+    pipelines: Ints  # [1] how many the last skeleton has
+
+
+def make_bench(packed: Packed) -> Bench:
+    """Room for the largest group there can be."""
+    slots = int(packed.gpus.sum())
+
+    def ints(n: int = slots) -> Ints:
+        return np.zeros(n, np.int64)
+
+    places = packed.latency.shape[0]
+    return Bench(
+        slot_machine=ints(),
+        slot_ranks=ints(),
+        order=ints(places),
+        power=np.zeros(places),
+        starts=ints(slots + 1),
+        machine=ints(),
+        place=ints(),
+        kind=ints(),
+        ranks=ints(),
+        first=ints(),
+        last=ints(),
+        microbatches=ints(),
+        warmup=ints(),
+        scratch=np.zeros(2 * slots),
+        out=empty_durations(slots),
+        pipelines=ints(1),
+    )
+
+
+@njit(cache=True)
+def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> int:
+    """The job's GPUs as slots along a tour: from a strong place always on to the nearest. Returns how many."""
+    places, count = packed.latency.shape[0], 0
+    fastest = 0.0
+    for p in range(places):
+        power = 0.0
+        for i in range(packed.first_member[p], packed.first_member[p + 1]):
+            m = packed.members[i]
+            if owner[m] == job:
+                power += packed.rate[job, m]
+                fastest = max(fastest, packed.rate[job, m] / packed.gpus[m])
+        bench.power[p] = power
+        if power > 0:
+            bench.order[count] = p
+            count += 1
+    if count == 0:
+        return 0
+    for i in range(recipe[START] % count + 1):  # the strongest, the next strongest, … to the front
+        strongest = i
+        for k in range(i + 1, count):
+            if bench.power[bench.order[k]] > bench.power[bench.order[strongest]]:
+                strongest = k
+        bench.order[i], bench.order[strongest] = bench.order[strongest], bench.order[i]
+    first = recipe[START] % count
+    bench.order[0], bench.order[first] = bench.order[first], bench.order[0]
+    for i in range(1, count - 1):
+        nearest, least = i, np.inf
+        for k in range(i, count):
+            way = packed.latency[bench.order[i - 1], bench.order[k]]
+            if way < least:
+                nearest, least = k, way
+        bench.order[i], bench.order[nearest] = bench.order[nearest], bench.order[i]
+    slots = 0
+    for i in range(count):
+        p = bench.order[i]
+        for k in range(packed.first_member[p], packed.first_member[p + 1]):
+            m = packed.members[k]
+            if owner[m] == job:
+                slow = packed.rate[job, m] / packed.gpus[m] < 0.8 * fastest
+                ranks = packed.degree[job, min(recipe[SLOW_DEGREE if slow else DEGREE], packed.gpus[m])]
+                for _ in range(packed.gpus[m] // ranks):
+                    bench.slot_machine[slots] = m
+                    bench.slot_ranks[slots] = ranks
+                    slots += 1
+    return slots
+
+
+@njit(cache=True)
+def _fold(bench: Bench, begin: int, end: int) -> None:
+    """Both ends of a pipeline on one machine, where one has two slots in it."""
+    if end - begin < 3:
+        return
+    for i in range(begin, end):
+        machine, last = bench.machine[i], -1
+        for k in range(end - 1, i, -1):
+            if bench.machine[k] == machine:
+                last = k
+                break
+        if last < 0:
+            continue
+        ranks, other = bench.ranks[i], bench.ranks[last]
+        for k in range(last, end - 1):
+            bench.machine[k], bench.ranks[k] = bench.machine[k + 1], bench.ranks[k + 1]
+        bench.machine[end - 1], bench.ranks[end - 1] = machine, other
+        for k in range(i, begin, -1):
+            bench.machine[k], bench.ranks[k] = bench.machine[k - 1], bench.ranks[k - 1]
+        bench.machine[begin], bench.ranks[begin] = machine, ranks
+        return
+
+
+@njit(cache=True)
+def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> bool:
+    """Make the job's pipelines: `machine`, `ranks` and `starts` of the bench. False where it has no machines."""
+    slots = _lay_slots(packed, bench, job, owner, recipe)
+    layers, length = packed.layers[job], recipe[LENGTH]
+    pipelines, written, begin = 0, 0, 0
+    while begin < slots:
+        end = slots
+        if recipe[WAY] == REGIONS:
+            end = begin + 1
+            while end < slots:
+                same = packed.region_of_machine[bench.slot_machine[end]]
+                if packed.region_of_machine[bench.slot_machine[end - 1]] != same and 2 * (end - begin) > length:
+                    break
+                end += 1
+        size = end - begin
+        count = max(1, -(-size // layers), int(size / length + 0.5))
+        for i in range(count):
+            bench.starts[pipelines] = written
+            if recipe[WAY] == STRIPES:
+                for k in range(begin + i, end, count):
+                    bench.machine[written], bench.ranks[written] = bench.slot_machine[k], bench.slot_ranks[k]
+                    written += 1
+            else:
+                for k in range(begin + i * size // count, begin + (i + 1) * size // count):
+                    bench.machine[written], bench.ranks[written] = bench.slot_machine[k], bench.slot_ranks[k]
+                    written += 1
+            if recipe[FOLDED] == 1:
+                _fold(bench, bench.starts[pipelines], written)
+            if recipe[REVERSED] == 1:
+                begun = bench.starts[pipelines]
+                bench.machine[begun:written] = bench.machine[begun:written][::-1].copy()
+                bench.ranks[begun:written] = bench.ranks[begun:written][::-1].copy()
+            pipelines += 1
+        begin = end
+    bench.starts[pipelines] = written
+    bench.pipelines[0] = pipelines
+    return written > 0
+
+
+# Inlined, so that the price is compiled once and not again for every function on the way to it.
+@njit(cache=True, inline="always")
+def price(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> float:
+    """Seconds of a step of a job by a recipe; below zero where it does not fit."""
+    variant = recipe[VARIANT]
+    total = packed.batch[job] // packed.sizes[job, variant // 2]
+    if not shape(packed, bench, job, owner, recipe):
+        return -1e9
+    pipelines = bench.pipelines[0]
+    stages = bench.starts[pipelines]
+    if total < pipelines:
+        return -1e8
+    for n in range(stages):
+        place = packed.place[bench.machine[n]]
+        bench.place[n] = place
+        bench.kind[n] = packed.kind[job, place, bench.ranks[n]]
+    encoded = Encoded(
+        bench.starts[: pipelines + 1],
+        bench.machine[:stages],
+        bench.place[:stages],
+        bench.kind[:stages],
+        bench.ranks[:stages],
+        bench.first[:stages],
+        bench.last[:stages],
+        bench.microbatches[:pipelines],
+        bench.warmup[:stages],
+        recipe[BY_REGION] == 1,
+        recipe[SHARD] == 1,
+    )
+    scratch = bench.scratch[: 2 * stages].reshape((2, stages))
+    tables = tables_of(packed, job, variant)
+    seconds: float = fit(tables, encoded, bench.out, scratch, total, recipe[EXTRA], recipe[GPIPE] == 1)
+    return seconds
+
+
+@njit(cache=True)
+def _draw_recipe(packed: Packed, job: int, gpus: int, recipe: Ints) -> None:
+    """Any recipe, its microbatch such that each pipeline has enough to do, half of the time."""
+    most = packed.degree.shape[1] - 1
+    degree = packed.degree[job, min(most, 1 << np.random.randint(0, 4))]
+    slow = degree if np.random.random() < 0.75 else packed.degree[job, min(most, 1 << np.random.randint(0, 4))]
+    recipe[SLOW_DEGREE], recipe[REVERSED] = slow, np.random.randint(0, 2)
+    recipe[START] = 0 if np.random.random() < 0.5 else np.random.randint(0, 8)
+    slots = max(1, gpus // degree)
+    length = LENGTHS[np.random.randint(0, len(LENGTHS))]
+    if np.random.random() < 0.2:
+        length = slots
+    length = min(length, slots, packed.layers[job])
+    recipe[DEGREE], recipe[LENGTH] = degree, length
+    recipe[WAY] = np.random.randint(0, 3)
+    recipe[FOLDED] = 1 if packed.tied[job] and np.random.random() < 0.6 else 0
+    sizes = 1
+    while sizes < packed.sizes.shape[1] and packed.sizes[job, sizes] > 0:
+        sizes += 1
+    size = np.random.randint(0, sizes)
+    if np.random.random() < 0.5:
+        wanted = slots if length == 1 else 4 * slots
+        size = 0
+        while size + 1 < sizes and packed.batch[job] // packed.sizes[job, size + 1] >= wanted:
+            size += 1
+    recipe[VARIANT] = 2 * size + (1 if np.random.random() < 0.3 else 0)
+    recipe[EXTRA] = 0 if length == 1 else EXTRAS[np.random.randint(0, len(EXTRAS))]
+    recipe[GPIPE] = 0
+    recipe[BY_REGION] = 1 if np.random.random() < 0.5 else 0
+    recipe[SHARD] = 1 if np.random.random() < 0.8 else 0
+
+
+@njit(cache=True)
+def _change_recipe(packed: Packed, job: int, recipe: Ints) -> None:
+    """A recipe a little different, in place."""
+    draw = np.random.random()
+    if draw < 0.3:
+        if np.random.random() < 0.4:
+            recipe[LENGTH] = max(1, recipe[LENGTH] + (1 if np.random.random() < 0.5 else -1))
+        else:
+            at = np.searchsorted(LENGTHS, recipe[LENGTH]) + np.random.randint(-2, 3)
+            recipe[LENGTH] = LENGTHS[min(max(at, 0), len(LENGTHS) - 1)]
+    elif draw < 0.4:
+        most = packed.degree.shape[1] - 1
+        which = np.random.randint(0, 3)  # one of the two, or both
+        degree = packed.degree[job, np.random.randint(1, most + 1)]
+        if which != 1:
+            recipe[DEGREE] = degree
+        if which != 0:
+            recipe[SLOW_DEGREE] = degree
+    elif draw < 0.45:
+        recipe[WAY] = np.random.randint(0, 3)
+    elif draw < 0.48:
+        recipe[REVERSED] = 1 - recipe[REVERSED]
+    elif draw < 0.53:
+        recipe[START] = np.random.randint(0, 8)
+    elif draw < 0.57:
+        recipe[FOLDED] = 1 - recipe[FOLDED] if packed.tied[job] else 0
+    elif draw < 0.7:
+        size = recipe[VARIANT] // 2 + (1 if np.random.random() < 0.5 else -1)
+        if 0 <= size < packed.sizes.shape[1] and packed.sizes[job, size] > 0:
+            recipe[VARIANT] = 2 * size + recipe[VARIANT] % 2
+    elif draw < 0.78:
+        recipe[VARIANT] ^= 1
+    elif draw < 0.9:
+        recipe[EXTRA] = EXTRAS[np.random.randint(0, len(EXTRAS))]
+        recipe[GPIPE] = 1 if np.random.random() < 0.1 else 0
+    elif draw < 0.95:
+        recipe[BY_REGION] = 1 - recipe[BY_REGION]
+    else:
+        recipe[SHARD] = 1 - recipe[SHARD]
+
+
+@njit(cache=True, inline="always")
+def look(
+    packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints, served: Ints, samples: int, chosen: Ints
+) -> float:
+    """The job on the machines `owner` gives it: by its recipe, by one that served on such a size, by one a little
+    different, and by `samples` drawn ones; by many drawn ones where there is none. The best goes to `chosen`."""
+    gpus = 0
+    for m in range(owner.shape[0]):
+        if owner[m] == job:
+            gpus += packed.gpus[m]
+    chosen[:] = recipe
+    if gpus == 0:
+        return -1.0
+    bucket = min(BUCKETS - 1, int(2 * np.log2(gpus) + 0.5))
+    best, trial = -1.0, np.empty(COLUMNS, np.int64)
+    known = recipe[DEGREE] > 0 or served[job, bucket, DEGREE] > 0
+    tries = 2 + max(samples, 0 if known else SAMPLES)
+    for i in range(tries + 1):
+        if i == 0:
+            if recipe[DEGREE] == 0:
+                continue
+            trial[:] = recipe
+        elif i == 1:
+            trial[:] = served[job, bucket]
+            if trial[DEGREE] == 0 or np.array_equal(trial, recipe):
+                continue
+        elif i < tries:
+            _draw_recipe(packed, job, gpus, trial)
+        else:
+            if chosen[DEGREE] == 0 or np.random.random() < 0.4:
+                continue
+            trial[:] = chosen
+            _change_recipe(packed, job, trial)
+            while np.random.random() < 0.5:
+                _change_recipe(packed, job, trial)
+        seconds = price(packed, bench, job, owner, trial)
+        if seconds >= 0 and (best < 0 or seconds < best):
+            best = seconds
+            chosen[:] = trial
+    if best >= 0:
+        served[job, bucket] = chosen
+    return best
+
+
+drop_stale(shape, packed_module)
