@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hulk import __version__
-from hulk.cli import catalogue, compare, explain, plan, price, replan, schema, show, simulate
+from hulk.cli import catalogue, compare, explain, gnn, plan, price, replan, run, schema, show, simulate, testbed
 from hulk.errors import HulkError, InputError
 
 app = typer.Typer(
@@ -26,8 +26,11 @@ app.command("replan")(replan.replan)
 app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
+app.command("run")(run.run)
 app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
+app.add_typer(gnn.app, name="gnn")
+app.add_typer(testbed.app, name="testbed")
 
 
 def _version(wanted: bool) -> None:

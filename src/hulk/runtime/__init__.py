@@ -1,0 +1,25 @@
+"""Running a plan: one ordinary torch.distributed process a GPU, started by `hulk run` or by any cluster manager.
+
+Reading order:
+
+    seats        which rank is which GPU, stage and slice
+    settings     what a run is asked to do
+    runnable     what cannot be run, said before anything starts
+    models/      a model as layers that a stage can hold, made of transformers' own modules
+    weights      weights that are the same whatever the cut
+    slices       how tensor parallel divides a stage's parameters
+    data         batches that are the same whatever the plan
+    timetable    the plan's schedule as actions
+    stage        a stage for torch.distributed.pipelining
+    emulated     a stage that waits instead of computing
+    entries, buckets, sync    gradients added up among the holders of each parameter
+    checkpoint, state    what can be gone on from, by another plan too
+    work, real, waiting    what one rank does in a step: computing, or waiting
+    train        the steps of one rank
+    worker       the program of one rank
+    hosts, launch, watch, progress, run    starting workers, watching them, and telling people
+
+The command line works without torch: `run` and what it needs do not import it, and `runnable` says when it is missing.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,106 @@
+"""What one rank knows about its run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+
+from hulk.domain.cluster import Cluster
+from hulk.domain.gpu import Precision
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Stage
+from hulk.runtime.buckets import Bucket, bucket_groups, plan_buckets
+from hulk.runtime.entries import ALL, PIPELINE, SLICES, Entry, Key
+from hulk.runtime.groups import make_groups
+from hulk.runtime.seats import Seat, Seating
+from hulk.runtime.settings import Settings
+
+_FORMATS = {
+    Precision.FP32: torch.float32,
+    Precision.TF32: torch.float32,
+    Precision.FP16: torch.float16,
+    Precision.BF16: torch.bfloat16,
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """One rank of a job."""
+
+    job: Job
+    cluster: Cluster
+    seating: Seating
+    seat: Seat
+    settings: Settings
+    device: torch.device
+
+    @property
+    def plan(self) -> JobPlan:
+        """The job's plan."""
+        return self.seating.plan
+
+    @property
+    def stage(self) -> Stage:
+        """This rank's stage."""
+        return self.seating.stage(self.seat.pipeline, self.seat.stage)
+
+    @property
+    def stages(self) -> int:
+        """How many stages this rank's pipeline has."""
+        return len(self.plan.pipelines[self.seat.pipeline].stages)
+
+    @property
+    def microbatches(self) -> int:
+        """How many microbatches this rank's pipeline takes of a step."""
+        return self.plan.pipelines[self.seat.pipeline].microbatches
+
+    @property
+    def first_sample(self) -> int:
+        """Where this pipeline's share of a global batch begins."""
+        earlier = self.plan.pipelines[: self.seat.pipeline]
+        return sum(pipeline.microbatches for pipeline in earlier) * self.plan.microbatch_size
+
+    @property
+    def wire(self) -> torch.dtype:
+        """The number format of what crosses between stages."""
+        chosen = self.settings.precision
+        return _FORMATS[Precision(chosen) if chosen else self.job.precision]
+
+    @cached_property
+    def slices(self) -> tuple[int, ...]:
+        """The ranks of this stage."""
+        return self.seating.ranks(self.seat.pipeline, self.seat.stage)
+
+    @cached_property
+    def leads(self) -> tuple[int, ...]:
+        """The leads of this pipeline's stages."""
+        return tuple(self.seating.ranks(self.seat.pipeline, s)[0] for s in range(self.stages))
+
+    @cached_property
+    def regions(self) -> dict[int, str]:
+        """The region of every rank."""
+        return {seat.rank: self.cluster.machine(seat.machine).region for seat in self.seating.seats}
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The groups of a run that this rank is in, and all buckets."""
+
+    groups: dict[Key, dist.ProcessGroup]
+    buckets: list[Bucket]
+
+
+def wire_up(context: Context, entries: Sequence[Entry]) -> Wiring:
+    """Make all groups of a run."""
+    seating = context.seating
+    buckets = plan_buckets(entries, seating)
+    keys = bucket_groups(buckets, context.plan.sync, context.regions)
+    keys.add((ALL, tuple(range(seating.size))))
+    for p, pipeline in enumerate(context.plan.pipelines):
+        keys.add((PIPELINE, tuple(seating.ranks(p, s)[0] for s in range(len(pipeline.stages)))))
+        keys |= {(SLICES, seating.ranks(p, s)) for s in range(len(pipeline.stages))}
+    return Wiring(make_groups(keys, patience=context.settings.patience), buckets)

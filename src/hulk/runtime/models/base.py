@@ -1,0 +1,98 @@
+"""A layer of the plan as a module: what every model's layers share.
+
+A layer takes the tensors that cross between layers and gives the next ones: (token ids) into the first, (hidden)
+between blocks, (encoder's output, hidden) in a decoder behind an encoder, (logits) out of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+Tensors = tuple[torch.Tensor, ...]
+Local = dict[str, Any]
+"""What layers of one stage share during one forward pass (masks, position biases); it never crosses a link."""
+
+
+class Style(StrEnum):
+    """How tensor parallel divides one submodule."""
+
+    COLUMNS = "columns"
+    """A product divided over its outputs; the next one is divided over its inputs."""
+    FUSED = "fused"
+    """The same for queries, keys and values in one product: every rank gets its part of each of the three."""
+    ROWS = "rows"
+    """A product divided over its inputs; the ranks' results are added up."""
+    VOCABULARY = "vocabulary"
+    """An embedding divided over its rows; the ranks' results are added up."""
+    HEADS = "heads"
+    """An embedding divided over its columns, one a head."""
+    LOGITS = "logits"
+    """A product divided over its outputs, which every rank then gathers."""
+
+
+Styles = Mapping[str, Style]
+"""By submodule path how tensor parallel divides it; what is not named is on every rank."""
+
+
+class LayerModule(nn.Module):
+    """One layer. Its submodules are transformers' own, taken from a model on the meta device.
+
+    styles   how tensor parallel divides its submodules
+    again    whether recomputation throws its activations away
+    """
+
+    styles: ClassVar[Styles] = {}
+    again: ClassVar[bool] = False
+
+    def prepare(self, tensors: Tensors, local: Local) -> None:
+        """Put into `local` what this layer needs and another layer of the stage may have made already. Runs outside of
+        recomputation."""
+
+    def divide(self, ranks: int) -> None:
+        """Turn counts of heads into those of one of `ranks` slices."""
+
+    def run(self, tensors: Tensors, local: Local) -> Tensors:
+        """The layer's forward pass."""
+        raise NotImplementedError
+
+    def forward(self, tensors: Tensors, local: Local) -> Tensors:
+        """`run`, so that hooks of torch see the call."""
+        return self.run(tensors, local)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a kind of model is made of layers.
+
+    model_class  the name of transformers' class, loss head included
+    layers       the layers of such a model, in the plan's order
+    eager        whether the class only has eager attention
+    """
+
+    model_class: str
+    layers: Callable[[Any], list[LayerModule]]
+    eager: bool = False
+
+
+def causal_mask(length: int, like: torch.Tensor) -> torch.Tensor:
+    """What is added to the scores so that no position sees a later one: (1, 1, length, length)."""
+    floor = torch.finfo(torch.float32).min
+    return torch.full((length, length), floor, device=like.device).triu(1)[None, None]
+
+
+def prepare_causal(tensors: Tensors, local: Local, config: Any) -> None:
+    """`local["mask"]` for a block whose attention is causal: fused attention knows by itself and takes none."""
+    if "mask" not in local:
+        eager = config._attn_implementation == "eager"
+        local["mask"] = causal_mask(tensors[-1].shape[1], tensors[-1]) if eager else None
+
+
+def positions(ids: torch.Tensor, offset: int = 0) -> torch.Tensor:
+    """Position numbers of a batch without padding: (1, length)."""
+    return torch.arange(offset, offset + ids.shape[1], device=ids.device)[None]

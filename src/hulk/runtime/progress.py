@@ -1,0 +1,215 @@
+"""What people and programs see of a run: a line a step, metrics as JSON lines, a trace. Works without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.errors import InputError
+from hulk.runtime.launch import Worker
+from hulk.runtime.seats import Seating
+from hulk.simulate.result import JobTimeline, MachineUse, Simulation, Span, SpanKind
+from hulk.simulate.trace import to_trace
+from hulk.units import format_count, format_time
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A job under way; `predicted` is the price's seconds a step."""
+
+    job: Job
+    seating: Seating
+    predicted: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageStep:
+    """One stage's step, seconds: in passes, waiting between them, adding up gradients that passes did not hide."""
+
+    pipeline: int
+    stage: int
+    machine: str
+    busy: float
+    waiting: float
+    sync: float
+    update: float
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step of one job. `loss` is None where nothing is computed."""
+
+    job: str
+    step: int
+    loss: float | None
+    seconds: float
+    predicted: float
+    tokens_per_second: float
+    stages: tuple[StageStep, ...]
+
+    def line(self, steps: int) -> str:
+        """The step in one line."""
+        loss = "" if self.loss is None else f"loss {self.loss:.4f}  "
+        shares = " ".join(
+            f"{stage.busy / self.seconds:.0%}/{stage.waiting / self.seconds:.0%}" for stage in self.stages
+        )
+        return (
+            f"{self.job} step {self.step}/{steps}  {loss}{format_count(self.tokens_per_second)} tokens/s  "
+            f"{format_time(self.seconds)} (predicted {format_time(self.predicted)})  busy/waiting {shares}"
+        )
+
+    def metrics(self) -> dict[str, Any]:
+        """The step for programs: seconds."""
+        return {
+            "job": self.job,
+            "step": self.step,
+            "loss": self.loss,
+            "step_s": self.seconds,
+            "predicted_s": self.predicted,
+            "tokens_per_s": self.tokens_per_second,
+            "stages": [
+                {
+                    "pipeline": stage.pipeline,
+                    "stage": stage.stage,
+                    "machine": stage.machine,
+                    "busy_s": stage.busy,
+                    "waiting_s": stage.waiting,
+                    "sync_s": stage.sync,
+                    "update_s": stage.update,
+                }
+                for stage in self.stages
+            ],
+        }
+
+
+@dataclass
+class Progress:
+    """Puts the ranks' events together. A step is reported when all stages have said how it went for them.
+
+    show     called with each step's report and with other news in words
+    metrics  file that gets a JSON object a step
+    """
+
+    jobs: Mapping[str, Watched]
+    cluster: Cluster
+    show: Callable[[StepReport | str], None]
+    metrics: Path | None = None
+    reports: list[StepReport] = field(default_factory=list)
+    spans: dict[str, list[Span]] = field(default_factory=dict)
+    traced: dict[str, list[float]] = field(default_factory=dict)
+    _open: dict[tuple[str, int], dict[tuple[int, int], Event]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start an empty file of metrics."""
+        if self.metrics is not None:
+            try:
+                self.metrics.write_text("", encoding="utf-8")
+            except OSError as error:
+                raise InputError(
+                    f"cannot write this file: {error.strerror or error}", where=str(self.metrics)
+                ) from None
+
+    def __call__(self, worker: Worker, event: Event) -> None:
+        """Take an event of a worker."""
+        if event["event"] == "checkpoint":
+            self.show(f"{worker.job} checkpoint {event['path']}")
+        if event["event"] != "step" or not worker.seat.leads:
+            return
+        seat, watched = worker.seat, self.jobs[worker.job]
+        key = (worker.job, int(event["step"]))
+        parts = self._open.setdefault(key, {})
+        parts[seat.pipeline, seat.stage] = event
+        if len(parts) == len(watched.seating.places):
+            self._close(watched, int(event["step"]), self._open.pop(key))
+
+    def _close(self, watched: Watched, step: int, parts: Mapping[tuple[int, int], Event]) -> None:
+        losses = [event["loss"] for event in parts.values() if event["loss"] is not None]
+        seconds = max(float(event["seconds"]) for event in parts.values())
+        stages = tuple(
+            StageStep(
+                p,
+                s,
+                watched.seating.stage(p, s).machine,
+                *(float(parts[p, s][name]) for name in ("busy", "waiting", "sync", "update")),
+            )
+            for p, s in watched.seating.places
+        )
+        report = StepReport(
+            watched.job.name,
+            step,
+            sum(losses) if losses else None,
+            seconds,
+            watched.predicted,
+            watched.job.tokens_per_step / seconds,
+            stages,
+        )
+        self.reports.append(report)
+        self.show(report)
+        if self.metrics is not None:
+            with self.metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(report.metrics()) + "\n")
+        self._keep_spans(watched, parts, seconds)
+
+    def _keep_spans(self, watched: Watched, parts: Mapping[tuple[int, int], Event], seconds: float) -> None:
+        name = watched.job.name
+        for (p, s), event in parts.items():
+            stage = watched.seating.stage(p, s)
+            for kind, start, end, microbatch, peer, layers in event["spans"]:
+                span = Span(
+                    name,
+                    p,
+                    s,
+                    stage.machine,
+                    stage.gpus,
+                    SpanKind(kind),
+                    start,
+                    end,
+                    microbatch,
+                    peer,
+                    None if layers is None else (int(layers[0]), int(layers[1])),
+                )
+                self.spans.setdefault(name, []).append(span)
+        if any(event["spans"] for event in parts.values()):
+            self.traced.setdefault(name, []).append(seconds)
+
+    def trace(self) -> dict[str, Any]:
+        """The traced steps in the simulator's form, from the first moment on."""
+        begin = min((span.start for spans in self.spans.values() for span in spans), default=0.0)
+        jobs = {}
+        for name, spans in self.spans.items():
+            moved = [_moved(span, -begin) for span in sorted(spans, key=lambda span: span.start)]
+            mean = sum(self.traced[name]) / len(self.traced[name])
+            jobs[name] = JobTimeline(name, mean, (), tuple(moved))
+        used = {span.machine for spans in self.spans.values() for span in spans}
+        machines = tuple(
+            MachineUse(machine.name, machine.region, 0.0, 0.0, 0.0, 0.0)
+            for machine in self.cluster.machines
+            if machine.name in used
+        )
+        trace = to_trace(Simulation(jobs, machines))
+        # How busy the network cards were is not measured.
+        trace["traceEvents"] = [event for event in trace["traceEvents"] if event["name"] != "process_labels"]
+        return trace
+
+
+def _moved(span: Span, by: float) -> Span:
+    return Span(
+        span.job,
+        span.pipeline,
+        span.stage,
+        span.machine,
+        span.gpus,
+        span.kind,
+        span.start + by,
+        span.end + by,
+        span.microbatch,
+        span.peer,
+        span.layers,
+    )

@@ -1,0 +1,197 @@
+"""A rank's work with layers that compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from hulk.domain.plan import Recompute
+from hulk.runtime import checkpoint
+from hulk.runtime.context import Context
+from hulk.runtime.data import IGNORED, Samples, read_tokens
+from hulk.runtime.entries import ALL, SLICES
+from hulk.runtime.models import draw
+from hulk.runtime.optimizers import make_optimizer
+from hulk.runtime.slices import furnish, list_entries
+from hulk.runtime.stage import StageModule, schedule
+from hulk.runtime.state import CheckpointWeights, check_model, read_state, write_part
+from hulk.runtime.sync import TensorCargo, watch_parameters
+from hulk.runtime.weights import FileWeights, SeededWeights, Weights
+from hulk.runtime.work import CheckpointError, OthersFailedError, Work
+
+
+class RealWork(Work):
+    """Layers that compute."""
+
+    def __init__(self, context: Context) -> None:
+        settings, seat, stage = context.settings, context.seat, context.stage
+        assert settings.data is not None
+        self._blueprint = draw(context.job)
+        super().__init__(context, list_entries(self._blueprint))
+        self._samples = Samples(
+            read_tokens(settings.data, settings.tokenizer),
+            self._blueprint,
+            seed=settings.seed,
+            where=str(settings.data),
+        )
+        self._last = stage.last == len(self._blueprint.layers) - 1
+        torch.manual_seed(settings.seed * 7919 + seat.pipeline * 101 + seat.stage)  # dropout only
+        slices = self.wiring.groups.get((SLICES, context.slices))
+        mesh = None if slices is None else DeviceMesh.from_group(slices, context.device.type)
+        layers, self._parameters = furnish(
+            self._blueprint,
+            stage.layers,
+            self.entries,
+            self._weights(),
+            device=context.device,
+            mesh=mesh,
+            slot=seat.slot,
+        )
+        self._optimizer = self._make_optimizer()
+        self.sync = self._sync(TensorCargo(self._parameters, ranks=len(context.slices), slot=seat.slot))
+        watch_parameters(self._parameters, self.sync.passed)
+        module = StageModule(
+            layers, wire=context.wire, again=context.plan.recompute is Recompute.FULL, last=self._last
+        ).train(settings.dropout)
+        self._schedule = schedule(
+            self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last)),
+            self._timetable(),
+            context.microbatches,
+            self._loss,
+            early=context.device.type == "cpu",
+        )
+
+    def _weights(self) -> Weights:
+        settings = self.context.settings
+        if settings.resume is not None:
+            head = checkpoint.read_head(settings.resume)
+            check_model(self._blueprint, head.model, settings.resume)
+            self.done = head.step
+            return CheckpointWeights(settings.resume)
+        if settings.weights is not None:
+            return FileWeights(self._blueprint, settings.weights)
+        return SeededWeights(self._blueprint, settings.seed)
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        context, settings = self.context, self.context.settings
+        place = (context.seat.pipeline, context.seat.stage)
+        mine = [
+            parameter
+            for name, parameter in self._parameters.items()
+            if not context.plan.shard_optimizer or self.owners[name] == place
+        ]
+        made = make_optimizer(context.job.optimizer, mine, rate=settings.rate, decay=settings.decay)
+        if settings.resume is not None:
+            ranks = len(context.slices)
+            read_state(settings.resume, self.entries, self._parameters, made, ranks=ranks, slot=context.seat.slot)
+        return made
+
+    def _shapes(self, layer: int) -> tuple[torch.Tensor, ...]:
+        """What leaves a layer, as tensors without content: ids before the first layer, logits behind the last."""
+        size = self.context.plan.microbatch_size
+        if layer < 0:
+            return (torch.empty(size, self._blueprint.sequence, dtype=torch.long, device="meta"),)
+        if layer == len(self._blueprint.layers) - 1:
+            length = self._blueprint.target or self._blueprint.sequence
+            return (torch.empty(size, length, self._blueprint.vocabulary, device="meta", requires_grad=True),)
+        return tuple(
+            torch.empty(size, *shape, dtype=self.context.wire, device="meta", requires_grad=True)
+            for shape in self._blueprint.boundary(layer)
+        )
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """A microbatch's part of the mean over all positions that the global batch predicts."""
+        everything = self.context.job.global_batch * self._samples.predicted
+        total = nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        return total / everything
+
+    def passes(self, step: int) -> float | None:
+        """See `Work`."""
+        context = self.context
+        first = step * context.job.global_batch + context.first_sample
+        count = context.microbatches * context.plan.microbatch_size
+        stage = context.stage
+        args: tuple[torch.Tensor, ...] = ()
+        extra: dict[str, Any] = {}
+        labels: torch.Tensor | None = None
+        between = len(self._blueprint.model.encoder.block) + 1 if self._blueprint.target else None
+        decodes = between is not None and stage.first <= between <= stage.last
+        if stage.first == 0 or self._last or decodes:
+            batch = self._samples.batch(first, count)
+            if stage.first == 0:
+                args = (batch.ids.to(context.device),)
+            if decodes and batch.decoder_ids is not None:
+                extra = {"decoder_ids": batch.decoder_ids.to(context.device)}
+            if self._last:
+                labels = batch.labels.to(context.device)
+        losses: list[torch.Tensor] | None = [] if self._last else None
+        self.sync.begin(context.microbatches)
+        self._schedule.step(*args, target=labels, losses=losses, return_outputs=False, **extra)
+        self.sync.finish()
+        if losses is None or not context.seat.leads:
+            return None
+        return float(torch.stack([loss.detach() for loss in losses]).double().sum())
+
+    def update(self) -> None:
+        """See `Work`."""
+        self._optimizer.step()
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def save(self, step: int) -> str | None:
+        """See `Work`. The ranks agree on whether all went well; only then does rank 0 give the checkpoint its name."""
+        context = self.context
+        folder = context.settings.checkpoints
+        assert folder is not None
+        everyone = self.wiring.groups.get((ALL, tuple(range(context.seating.size))))
+        wrote, problem = 0, ""
+        try:
+            if context.seat.rank == 0:
+                checkpoint.make_unfinished(folder, step)
+        except OSError as error:
+            problem = str(error)
+        self._agree(everyone, problem, 0, step)
+        try:
+            wrote = write_part(
+                checkpoint.unfinished(folder, step),
+                self.entries,
+                self._parameters,
+                self._optimizer,
+                owners=self.owners,
+                seat=context.seat,
+                ranks=len(context.slices),
+                sharded=context.plan.shard_optimizer,
+            )
+        except OSError as error:
+            problem = str(error)
+        writers = self._agree(everyone, problem, int(wrote), step)
+        path: str | None = None
+        try:
+            if context.seat.rank == 0:
+                head = checkpoint.CheckpointHead(step, context.settings.seed, self._blueprint.model_type, writers)
+                path = str(checkpoint.finish(folder, head))
+        except OSError as error:
+            problem = str(error)
+        self._agree(everyone, problem, 0, step)
+        return path
+
+    def _agree(self, everyone: dist.ProcessGroup | None, problem: str, count: int, step: int) -> int:
+        """The sum of all ranks' counts, if none has a problem."""
+        numbers = torch.tensor([int(bool(problem)), count], device=self.context.device)
+        if everyone is not None:
+            dist.all_reduce(numbers, group=everyone)
+        if int(numbers[0]):
+            folder = self.context.settings.checkpoints
+            assert folder is not None
+            if self.context.seat.rank == 0:
+                checkpoint.discard(folder, step)
+            if problem:
+                raise CheckpointError(f"cannot write the checkpoint of step {step} to {folder}: {problem}")
+            raise OthersFailedError
+        return int(numbers[1])

@@ -1,0 +1,70 @@
+"""What cannot be run, found before anything starts. Works without torch."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from hulk.domain.gpu import Precision
+from hulk.domain.job import Job, Optimizer
+from hulk.domain.plan import JobPlan
+from hulk.errors import InputError
+from hulk.runtime.settings import Compute, Settings
+
+MODEL_TYPES = ("bert", "gpt2", "gpt_neo", "llama", "opt", "roberta", "t5")
+"""Hugging Face's names of the models that `hulk.runtime.models` can build."""
+
+_REASONS = {
+    "xlnet": "its blocks need the memory of earlier segments and two streams, which a pipeline of stages cannot carry",
+    "mixtral": "its experts would have to be spread over ranks, which plans do not say how to do",
+}
+
+
+def check_engine() -> None:
+    """InputError where the libraries that run plans are not installed."""
+    missing = [name for name in ("torch", "transformers", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"running a plan needs {', '.join(missing)}", hint='pip install "hulk[train]"')
+
+
+def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
+    """InputError with the reason where a job cannot be run by this plan with these settings."""
+    if settings.steps < 1:
+        raise InputError("a run has at least one step")
+    if settings.compute is Compute.EMULATED:
+        return
+    where = f"job {job.name!r}"
+    model_type = str(job.model.config.get("model_type", "unknown"))
+    if model_type not in MODEL_TYPES:
+        reason = _REASONS.get(model_type, "there is no way to build its layers one by one here")
+        raise InputError(
+            f"{job.model.name} ({model_type}) cannot be run: {reason}",
+            where=where,
+            hint=f"models that run: {', '.join(MODEL_TYPES)}; or --compute emulated",
+        )
+    if settings.data is None:
+        raise InputError("no data to train on", where=where, hint="--data FILE_OR_FOLDER")
+    if settings.precision is None and job.precision is Precision.FP16:
+        raise InputError(
+            "fp16 needs loss scaling, which is not there", where=where, hint="--precision bf16, or --precision fp32"
+        )
+    if job.optimizer is Optimizer.ADAFACTOR:
+        raise InputError(
+            "adafactor keeps statistics of whole matrices, which slices and replicas do not have",
+            where=where,
+            hint="optimizers that run: adamw, adam, sgd, momentum",
+        )
+    _check_widths(job, plan, where)
+
+
+def _check_widths(job: Job, plan: JobPlan, where: str) -> None:
+    """Tensor parallel divides the feed-forward evenly; `hulk.domain.check` has checked the heads."""
+    config = job.model.config
+    names = ("n_inner", "ffn_dim", "intermediate_size", "d_ff")
+    width = next((int(str(config[name])) for name in names if config.get(name)), 0)
+    for p, pipeline in enumerate(plan.pipelines, start=1):
+        for s, stage in enumerate(pipeline.stages, start=1):
+            if width % stage.tensor_parallel:
+                raise InputError(
+                    f"{stage.tensor_parallel} GPUs cannot share a feed-forward of {width} evenly",
+                    where=f"{where}, pipeline {p}, stage {s}",
+                )

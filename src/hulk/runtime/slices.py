@@ -1,0 +1,195 @@
+"""Tensor parallel: what of each parameter a rank holds, and torch's DTensor styles that make the products of slices
+right."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+
+from hulk.runtime.entries import Entry, Range
+from hulk.runtime.models import Blueprint, LayerModule, Style
+from hulk.runtime.weights import Weights, initialised, parameters_of
+
+_FUSED_PARTS = 3  # queries, keys, values
+
+
+def list_entries(blueprint: Blueprint) -> list[Entry]:
+    """All parameters of a model, in the order of the layers that bring them."""
+    found: dict[str, Entry] = {}
+    for index, layer in enumerate(blueprint.layers):
+        for path, leaf, parameter in parameters_of(layer):
+            name = blueprint.names[id(parameter)]
+            if name in found:
+                known = found[name]
+                layers = tuple(sorted({*known.layers, index}))
+                found[name] = Entry(name, known.shape, layers, known.dim, known.groups)
+                continue
+            dim, groups = _division(layer, path, leaf)
+            found[name] = Entry(name, tuple(parameter.shape), (index,), dim, groups)
+    return list(found.values())
+
+
+def _division(layer: LayerModule, path: str, leaf: str) -> tuple[int | None, int]:
+    """The dimension of a submodule's parameter that tensor parallel divides, and in how many parts."""
+    style = layer.styles.get(path)
+    if style is None:
+        # The T5 table of a stack's first block is also the submodule of its attention.
+        return (1, 1) if path.endswith("relative_attention_bias") else (None, 1)
+    outputs_first = isinstance(layer.get_submodule(path), nn.Linear)  # transformers' Conv1D has its inputs first
+    if style in (Style.COLUMNS, Style.LOGITS, Style.FUSED):
+        groups = _FUSED_PARTS if style is Style.FUSED else 1
+        return (0 if leaf == "bias" or outputs_first else 1), groups
+    if style is Style.ROWS:
+        return (None if leaf == "bias" else 1 if outputs_first else 0), 1
+    return (0 if style is Style.VOCABULARY else 1), 1
+
+
+def take(whole: torch.Tensor, entry: Entry, ranks: int, slot: int) -> torch.Tensor:
+    """A rank's slice of a whole parameter, or of anything of its shape."""
+    if ranks == 1 or entry.dim is None:
+        return whole
+    parts = [whole.narrow(entry.dim, a, b - a) for a, b in entry.ranges(ranks, slot)]
+    return torch.cat(parts, dim=entry.dim).contiguous()
+
+
+def local_offset(entry: Entry, ranks: int, slot: int, piece: Range) -> int:
+    """Where a range of the whole parameter begins in a rank's slice, along the divided dimension."""
+    if ranks == 1:
+        return piece[0]
+    before = 0
+    for a, b in entry.ranges(ranks, slot):
+        if a <= piece[0] and piece[1] <= b:
+            return before + piece[0] - a
+        before += b - a
+    raise ValueError(f"slice {slot} of {entry.name} does not hold {piece}")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this rank holds."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def gather(tensor: torch.Tensor, entry: Entry, ranks: int) -> torch.Tensor:
+    """The whole of a tensor in slices, on every rank of its stage."""
+    if not isinstance(tensor, DTensor) or entry.dim is None:
+        return local(tensor)
+    joined = tensor.full_tensor()
+    whole = torch.empty_like(joined)
+    at = 0
+    for slot in range(ranks):
+        for a, b in entry.ranges(ranks, slot):
+            whole.narrow(entry.dim, a, b - a).copy_(joined.narrow(entry.dim, at, b - a))
+            at += b - a
+    return whole
+
+
+def furnish(
+    blueprint: Blueprint,
+    layers: Sequence[int],
+    entries: Sequence[Entry],
+    weights: Weights,
+    *,
+    device: torch.device,
+    mesh: DeviceMesh | None,
+    slot: int,
+) -> tuple[list[LayerModule], dict[str, nn.Parameter]]:
+    """Layers of a blueprint with their weights, of each parameter this rank's slice; and the parameters by name."""
+    by_name = {entry.name: entry for entry in entries}
+    ranks = mesh.size() if mesh is not None else 1
+    made: dict[str, nn.Parameter] = {}
+    styled: set[int] = set()
+    # One copy of all, so that what layers share stays shared; the blueprint itself stays without weights.
+    copies = copy.deepcopy([blueprint.layers[index] for index in layers])
+    for index, layer in zip(layers, copies, strict=True):
+        plain = blueprint.layers[index]
+        uses = [(path, leaf, blueprint.names[id(parameter)]) for path, leaf, parameter in parameters_of(plain)]
+        for path, module in initialised(blueprint, plain, parameters=False).named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    layer.get_submodule(path)._buffers[name] = buffer.to(device)
+        for path, leaf, name in uses:
+            if name not in made:
+                entry = by_name[name]
+                part = take(weights.get(name, entry.home), entry, ranks, slot).to(device).clone()
+                made[name] = nn.Parameter(_distributed(part, entry, mesh, plain=path not in layer.styles))
+            layer.get_submodule(path)._parameters[leaf] = made[name]
+        if mesh is not None:
+            layer.divide(ranks)
+            _style(layer, mesh, styled)
+            for path, leaf, name in uses:  # the styles wrap parameters anew; shared ones must stay one
+                layer.get_submodule(path)._parameters[leaf] = made[name]
+    return copies, made
+
+
+def _distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:
+    """A slice as DTensor. What every rank has stays `plain` where its operation is (the norms), and is a replicated
+    DTensor beside a divided weight (the bias of a product over rows)."""
+    if mesh is None or (entry.dim is None and plain):
+        return part
+    if entry.dim is None:
+        return DTensor.from_local(part, mesh, [Replicate()], run_check=False)
+    stride = torch.empty(entry.shape, device="meta").stride()
+    return DTensor.from_local(
+        part, mesh, [Shard(entry.dim)], run_check=False, shape=torch.Size(entry.shape), stride=stride
+    )
+
+
+class _Conv1dColumns(ParallelStyle):
+    """ColwiseParallel for transformers' Conv1D."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        given, wanted = (Replicate(),), (Shard(-1),)
+        return distribute_module(
+            module,
+            device_mesh,
+            None,
+            partial(ColwiseParallel._prepare_input_fn, given, given),
+            partial(ColwiseParallel._prepare_output_fn, wanted, True),
+        )
+
+
+class _Conv1dRows(ParallelStyle):
+    """RowwiseParallel for transformers' Conv1D."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        given, wanted = (Shard(-1),), (Replicate(),)
+        return distribute_module(
+            module,
+            device_mesh,
+            None,
+            partial(RowwiseParallel._prepare_input_fn, given, given),
+            partial(RowwiseParallel._prepare_output_fn, wanted, True),
+        )
+
+
+def _style(layer: LayerModule, mesh: DeviceMesh, styled: set[int]) -> None:
+    """Attach torch's styles to a layer; `styled` keeps submodules that layers share from getting theirs twice."""
+    plan: dict[str, Any] = {}
+    for path, style in layer.styles.items():
+        try:
+            module = layer.get_submodule(path)
+        except AttributeError:  # one of two forms of a feed-forward
+            continue
+        if id(module) in styled:
+            continue
+        styled.add(id(module))
+        plain = isinstance(module, nn.Linear | nn.Embedding)
+        if style in (Style.COLUMNS, Style.FUSED, Style.HEADS):
+            plan[path] = ColwiseParallel() if plain else _Conv1dColumns()
+        elif style is Style.ROWS:
+            plan[path] = RowwiseParallel() if plain else _Conv1dRows()
+        elif style is Style.VOCABULARY:
+            # torch would leave out the padding row of every slice, not only the one that has it.
+            module.padding_idx = None  # type: ignore[assignment]
+            plan[path] = RowwiseParallel(input_layouts=Replicate())
+        else:
+            plan[path] = ColwiseParallel(output_layouts=Replicate())
+    parallelize_module(layer, mesh, plan, src_data_rank=None)

@@ -1,0 +1,174 @@
+"""A stage of the plan for torch.distributed.pipelining.
+
+One rank of a stage, its lead, exchanges tensors with other stages; where tensor parallel gives a stage more ranks, the
+lead hands what it received to them. So stages of any number of ranks can follow one another, and one flow carries what
+crosses a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
+from torch.utils.checkpoint import checkpoint
+
+from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
+from hulk.runtime.models import LayerModule, Local, Tensors
+
+
+class StageModule(nn.Module):
+    """Consecutive layers of a model.
+
+    wire   the number format in which tensors cross to other stages
+    again  whether the layers' activations are thrown away and computed again
+    """
+
+    def __init__(self, layers: Sequence[LayerModule], *, wire: torch.dtype, again: bool, last: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.wire, self.again, self.last = wire, again, last
+
+    def forward(self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None) -> Any:
+        """What crosses into the stage to what leaves it."""
+        local: Local = {"decoder_ids": decoder_ids}
+        flowing: Tensors = tuple(t.float() if t.is_floating_point() else t for t in tensors)
+        with self._autocast(tensors[0]):
+            for layer in self.layers:
+                assert isinstance(layer, LayerModule)
+                layer.prepare(flowing, local)
+                if self.again and layer.again:
+                    flowing = checkpoint(layer, flowing, local, use_reentrant=False)
+                else:
+                    flowing = layer(flowing, local)
+        if self.last:
+            return flowing[0].float()
+        return tuple(t.to(self.wire).contiguous() for t in flowing)
+
+    def _autocast(self, like: torch.Tensor) -> AbstractContextManager[Any]:
+        if self.wire is torch.float32:
+            return nullcontext()
+        return torch.autocast(like.device.type, dtype=self.wire)
+
+
+class PlanStage(PipelineStage):
+    """A pipelining stage that may have several ranks, and that writes down when it computes.
+
+    Shapes are given beforehand, so no rank has to try a pass to find them out.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        index: int,
+        stages: int,
+        device: torch.device,
+        inputs: tuple[torch.Tensor, ...],
+        outputs: tuple[torch.Tensor, ...],
+        leads: dist.ProcessGroup | None,
+        slices: dist.ProcessGroup | None,
+        clock: StageClock,
+    ) -> None:
+        group = leads if leads is not None else slices
+        # torch refuses a group with more ranks than stages; the slices' group may be one, and is never sent through.
+        most = max(stages, dist.get_world_size(group))
+        super().__init__(module, index, most, device, input_args=inputs, output_args=outputs, group=group)
+        self.num_stages = stages
+        self._slices = slices
+        self._leads = slices is None or dist.get_rank(slices) == 0
+        self._lead_rank = 0 if slices is None else dist.get_global_rank(slices, 0)
+        self._clock = clock
+        # torch takes the stage's number for its rank among all stages' leads, which is true of every slice here.
+        self.group_rank, self.group_size = index, stages
+        self.stage_index_to_group_rank = {i: i for i in range(stages)}
+
+    def _warmup_forward_vote(self, has_backward: bool, received_acc: torch.Tensor | None = None) -> torch.Tensor:
+        """All stages know their shapes: there is nothing to vote on."""
+        return torch.ones(1, dtype=torch.int32)
+
+    def _warmup_backward_result(self, received_result: torch.Tensor | None = None) -> torch.Tensor:
+        """See `_warmup_forward_vote`."""
+        return torch.ones(1, dtype=torch.int32)
+
+    def _get_recv_ops(self, recv_infos: Any) -> list[dist.P2POp]:
+        return super()._get_recv_ops(recv_infos) if self._leads else []
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Messages of a forward pass."""
+        if not self._leads:
+            return []
+        self._clock.sends(fwd_chunk_id, self.stage_index + 1)
+        return super().get_fwd_send_ops(fwd_chunk_id)
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Messages of a backward pass."""
+        if self._leads and not self.is_first:
+            self._clock.sends(bwd_chunk_id, self.stage_index - 1)
+        ops = super().get_bwd_send_ops(bwd_chunk_id)
+        return ops if self._leads else []
+
+    def _share(self, infos: Any) -> None:
+        """Hand what the lead received to the stage's other ranks."""
+        if self._slices is not None:
+            for info in infos:
+                if info.buffer is not None:
+                    dist.broadcast(info.buffer.detach(), src=self._lead_rank, group=self._slices)
+
+    def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
+        self._share(self.args_recv_info[fwd_chunk_id])
+        return super()._retrieve_recv_activations(fwd_chunk_id)
+
+    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:
+        self._share(self.grad_recv_info[bwd_chunk_id])
+        return super()._retrieve_recv_grads(bwd_chunk_id)
+
+    def forward_one_chunk(
+        self, fwd_chunk_id: int, args: Any, kwargs: Any = None, save_forward_output: bool = True
+    ) -> Any:
+        """A forward pass, timed."""
+        with self._clock.computes(FORWARD, fwd_chunk_id, None if self.is_first else self.stage_index - 1):
+            return super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
+    ) -> None:
+        """A backward pass, timed."""
+        with self._clock.computes(BACKWARD, bwd_chunk_id, None if self.is_last else self.stage_index + 1):
+            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+
+
+def schedule(
+    stage: PlanStage, table: list[list[str]], microbatches: int, loss: Any, *, early: bool
+) -> _PipelineScheduleRuntime:
+    """The plan's schedule, run by torch. The loss is that of the whole global batch in parts, so nothing is divided.
+
+    `early`: every receive is posted when the step begins. gloo's sender waits for word that its receiver is ready,
+    which over a long link would cost each message a latency more. NCCL would wait for the receives first, so there
+    torch chooses the order.
+    """
+    make: Any = _PipelineScheduleRuntime
+    runtime: _PipelineScheduleRuntime = make([stage], microbatches, loss_fn=loss, scale_grads=False)
+    rows = [_with_messages(row, s, len(table)) for s, row in enumerate(table)] if early else table
+    actions = {s: [_Action.from_str(action) for action in row] for s, row in enumerate(rows)}
+    runtime._prepare_schedule_with_comms(actions, format="compute_comms" if early else "compute_only")
+    return runtime
+
+
+def _with_messages(row: list[str], stage: int, stages: int) -> list[str]:
+    """A stage's actions with its messages: all receives first, each send after its pass."""
+    forwards = [action.split("F")[1] for action in row if "F" in action]
+    receives = [f"{stage}RECV_F{m}" for m in forwards] if stage > 0 else []
+    receives += [f"{stage}RECV_B{m}" for m in forwards] if stage + 1 < stages else []
+    result = receives
+    for action in row:
+        result.append(action)
+        kind, last = ("F", stages - 1) if "F" in action else ("B", 0)
+        if stage != last:
+            result.append(f"{stage}SEND_{kind}{action.split(kind)[1]}")
+    return result

@@ -1,0 +1,212 @@
+"""Adding up gradients, bucket by bucket, while the last backward passes still run.
+
+A thread of its own goes through the buckets in the order all ranks share and takes each as soon as the last backward
+has passed its layers here. On GPUs the exchange comes after the passes: NCCL operations of several groups that run at
+once could wait for each other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from hulk.runtime import clock as clock_kinds
+from hulk.runtime.buckets import Bucket, Piece, Route, routes
+from hulk.runtime.clock import StageClock
+from hulk.runtime.entries import SLICES, SYNC, Key, Place, Ranks
+from hulk.runtime.seats import Seat, Seating
+from hulk.runtime.slices import local, local_offset
+
+
+class Cargo(Protocol):
+    """What buckets carry."""
+
+    def load(self, pieces: Sequence[Piece], *, weights: bool) -> torch.Tensor:
+        """This rank's pieces one after the other: gradients, or the weights themselves."""
+
+    def unload(self, pieces: Sequence[Piece], buffer: torch.Tensor, *, weights: bool) -> None:
+        """Put pieces back."""
+
+
+class TensorCargo:
+    """Gradients and weights of a stage's parameters."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], *, ranks: int, slot: int) -> None:
+        """Of a stage's `ranks` slices, the one in `slot`."""
+        self._parameters, self._ranks, self._slot = parameters, ranks, slot
+
+    def _view(self, piece: Piece, *, weights: bool) -> torch.Tensor:
+        parameter = self._parameters[piece.entry.name]
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        tensor = local(parameter.detach() if weights else parameter.grad)
+        if piece.span is None or piece.entry.dim is None:
+            return tensor
+        offset = local_offset(piece.entry, self._ranks, self._slot, piece.span)
+        return tensor.narrow(piece.entry.dim, offset, piece.span[1] - piece.span[0])
+
+    def load(self, pieces: Sequence[Piece], *, weights: bool) -> torch.Tensor:
+        """A copy of the pieces."""
+        return torch.cat([self._view(piece, weights=weights).reshape(-1) for piece in pieces])
+
+    def unload(self, pieces: Sequence[Piece], buffer: torch.Tensor, *, weights: bool) -> None:
+        """Copy the pieces back."""
+        at = 0
+        for piece in pieces:
+            view = self._view(piece, weights=weights)
+            view.copy_(buffer[at : at + piece.elements].view(view.shape))
+            at += piece.elements
+
+
+class GradientSync:
+    """One rank's part in all sums of a step."""
+
+    def __init__(
+        self,
+        buckets: Sequence[Bucket],
+        cargo: Cargo,
+        *,
+        seating: Seating,
+        seat: Seat,
+        regions: Mapping[int, str],
+        groups: Mapping[Key, dist.ProcessGroup],
+        clock: StageClock,
+        overlap: bool,
+    ) -> None:
+        """Find this rank's buckets; `regions` is by rank."""
+        self._cargo, self._groups, self._clock, self._overlap = cargo, groups, clock, overlap
+        self._seat = seat
+        place = (seat.pipeline, seat.stage)
+        slices = seating.ranks(*place)
+        self._slices = groups.get((SLICES, slices))
+        self._lead = slices[0]
+        self._mine: list[tuple[Bucket, Route]] = []
+        self._spread: list[Bucket] = []
+        for bucket in buckets:
+            if seat.rank in bucket.ranks:
+                self._mine.append((bucket, routes(bucket, seating.plan.sync, regions)[seat.rank]))
+            if bucket.whole and place in bucket.holders and self._slices is not None:
+                self._spread.append(bucket)
+        self._missing: list[set[str]] = []
+        self._ready: list[threading.Event] = []
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._left: dict[str, int] = {}
+
+    def begin(self, passes: int) -> None:
+        """A step begins, in which every parameter gets its gradient in `passes` backward passes."""
+        names = [{piece.entry.name for piece in bucket.pieces} for bucket, _ in self._mine]
+        self._left = {name: passes for wanted in names for name in wanted}
+        self._missing, self._ready = names, [threading.Event() for _ in names]
+        self._error = None
+        if self._overlap and self._mine:
+            self._thread = threading.Thread(target=self._run, name="gradient sync", daemon=True)
+            self._thread.start()
+
+    def passed(self, name: str) -> None:
+        """A backward pass is done with a parameter."""
+        left = self._left.get(name)
+        if left is None:
+            return
+        self._left[name] = left - 1
+        if left == 1:
+            for missing, ready in zip(self._missing, self._ready, strict=True):
+                missing.discard(name)
+                if not missing:
+                    ready.set()
+
+    def finish(self) -> None:
+        """All passes are done: wait until every sum is there."""
+        start = time.time()
+        for ready in self._ready:
+            ready.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        elif self._mine:
+            self._run()
+        if self._error is not None:
+            raise self._error
+        for bucket in self._spread:
+            self._hand_out(bucket, weights=False)
+        self._clock.sync += time.time() - start
+
+    def share_weights(self, owners: Mapping[str, Place]) -> None:
+        """Updated weights from each parameter's owner to its other holders."""
+        start = time.time()
+        for bucket, _ in self._mine:
+            for place in bucket.holders:
+                pieces = [piece for piece in bucket.pieces if owners[piece.entry.name] == place]
+                if not pieces:
+                    continue
+                buffer = self._cargo.load(pieces, weights=True)
+                dist.broadcast(buffer, src=bucket.rank_of(place), group=self._groups[SYNC, bucket.ranks])
+                self._cargo.unload(pieces, buffer, weights=True)
+        for bucket in self._spread:
+            self._hand_out(bucket, weights=True)
+        self._clock.sync += time.time() - start
+
+    def _hand_out(self, bucket: Bucket, *, weights: bool) -> None:
+        """What the lead has, to all ranks of the stage."""
+        buffer = self._cargo.load(bucket.pieces, weights=weights)
+        dist.broadcast(buffer, src=self._lead, group=self._slices)
+        self._cargo.unload(bucket.pieces, buffer, weights=weights)
+
+    def _run(self) -> None:
+        try:
+            for (bucket, route), ready in zip(self._mine, self._ready, strict=True):
+                ready.wait()
+                start = time.time()
+                buffer = self._cargo.load(bucket.pieces, weights=False)
+                self._add_up(buffer, route)
+                self._cargo.unload(bucket.pieces, buffer, weights=False)
+                self._clock.add(clock_kinds.SYNC, start, time.time(), layers=bucket.layers)
+        except BaseException as error:  # the main thread raises it
+            self._error = error
+
+    def _add_up(self, buffer: torch.Tensor, route: Route) -> None:
+        inside = route.inside
+        if inside is not None:
+            dist.reduce(buffer, dst=inside[0], group=self._groups[SYNC, inside])
+        if route.between is not None:
+            self._exchange(buffer, route.between)
+        if inside is not None:
+            dist.broadcast(buffer, src=inside[0], group=self._groups[SYNC, inside])
+
+    def _exchange(self, buffer: torch.Tensor, ranks: Ranks) -> None:
+        group = self._groups[SYNC, ranks]
+        if len(ranks) > 2 or buffer.device.type != "cpu":
+            dist.all_reduce(buffer, group=group)
+            return
+        # Two ranks that send each other everything move as many bytes as a ring of two, in one trip instead of two.
+        other = torch.empty_like(buffer)
+        peer = ranks[0] if self._seat.rank == ranks[1] else ranks[1]
+        received = dist.irecv(other, src=peer, group=group)
+        sent = dist.isend(buffer, dst=peer, group=group)
+        assert received is not None and sent is not None
+        received.wait()
+        sent.wait()
+        buffer += other
+
+
+def watch_parameters(parameters: Mapping[str, nn.Parameter], passed: Callable[[str], None]) -> None:
+    """Call `passed` whenever a backward pass has added to a parameter's gradient, which then is sliced as the parameter
+    is."""
+
+    def added(parameter: torch.Tensor, name: str) -> None:
+        gradient = parameter.grad
+        if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
+            # torch leaves the gradient of a divided embedding whole on every rank.
+            parameter.grad = gradient.redistribute(placements=parameter.placements)
+        passed(name)
+
+    for name, parameter in parameters.items():
+        parameter.register_post_accumulate_grad_hook(partial(added, name=name))  # type: ignore[no-untyped-call]

@@ -1,0 +1,192 @@
+"""Watching the workers of a run: their events as they come, and the one reason when something goes wrong. Works without
+torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hulk.errors import HulkError
+from hulk.runtime.launch import Worker
+
+START_LIMIT = 180.0
+"""Seconds workers may take until all are ready: they import libraries and build their stage."""
+SETTLE = 1.0
+"""Seconds to wait for others' last words after the first sign of trouble: the first to fail may be heard last."""
+
+SILENCE = 6.0
+"""Seconds without a sign of life that tell a worker that stands still from one that fails for want of it; workers give
+one every second."""
+
+Event = dict[str, Any]
+Listener = Callable[[Worker, Event], None]
+
+
+class RunError(HulkError):
+    """A run that ended before its last step."""
+
+
+@dataclass
+class _State:
+    """What is known of one worker."""
+
+    worker: Worker
+    step: int = 0
+    ready: bool = False
+    done: bool = False
+    heard: float = field(default_factory=time.monotonic)
+    last_words: Event | None = None
+    closed: bool = False
+
+    @property
+    def place(self) -> str:
+        """The worker in words."""
+        seat = self.worker.seat
+        return f"{seat.machine} (rank {seat.rank}, GPU {seat.gpu})"
+
+    @property
+    def when(self) -> str:
+        """The step it is in, in words."""
+        return f"in step {self.step}" if self.step else "before the first step"
+
+
+def watch(workers: Sequence[Worker], listener: Listener, *, timeout: float) -> None:
+    """Pass on the workers' events until all are done. RunError with machine and step where one fails, or is silent for
+    `timeout` seconds."""
+    events: queue.Queue[tuple[int, bytes | None]] = queue.Queue()
+    states = [_State(worker) for worker in workers]
+    for index, worker in enumerate(workers):
+        threading.Thread(target=_read, args=(index, worker, events), daemon=True).start()
+    start = time.monotonic()
+    trouble: float | None = None
+    while not all(state.done and state.closed for state in states):
+        with contextlib.suppress(queue.Empty):
+            index, line = events.get(timeout=0.2)
+            _take(states[index], line, listener)
+        now = time.monotonic()
+        if trouble is None and _in_trouble(states, now, start, timeout):
+            trouble = now
+        if trouble is not None and now - trouble > SETTLE and events.empty():
+            error = RunError(explain(states, timeout=timeout))
+            error.exit_code = _exit_code(states)
+            raise error
+
+
+def _read(index: int, worker: Worker, events: queue.Queue[tuple[int, bytes | None]]) -> None:
+    for line in worker.output:
+        events.put((index, line))
+    events.put((index, None))
+
+
+def _take(state: _State, line: bytes | None, listener: Listener) -> None:
+    state.heard = time.monotonic()
+    if line is None:
+        state.closed = True
+        return
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return  # not ours
+    state.step = int(event.get("step", state.step))
+    kind = event.get("event")
+    state.ready = state.ready or kind == "ready"
+    state.done = state.done or kind == "done"
+    if kind in ("error", "cut off", "stopped"):
+        state.last_words = event
+    listener(state.worker, event)
+
+
+def _in_trouble(states: Sequence[_State], now: float, start: float, timeout: float) -> bool:
+    for state in states:
+        if state.last_words is not None or (state.worker.process.poll() not in (None, 0) and not state.done):
+            return True
+        if state.closed and not state.done:
+            return True
+        if state.ready and not state.done and now - state.heard > timeout:
+            return True
+    return now - start > START_LIMIT and not all(state.ready for state in states)
+
+
+def explain(states: Sequence[_State], *, timeout: float) -> str:
+    """The one message: who failed for a reason of its own comes before who failed for want of another."""
+    silence = partial(_silent, limit=min(timeout, SILENCE))
+    clues = (_killed, _own_error, silence, _cut_off, _ended, _lost_touch, _not_ready)
+    found = (clue(states) for clue in clues)
+    fallback = f"{states[0].place} stopped {states[0].when}"
+    return next((words for words in found if words is not None), fallback)
+
+
+def _exit_code(states: Sequence[_State]) -> int:
+    """That of a worker's own error where it has one: wrong input is wrong input, wherever it is found."""
+    codes = [int(state.last_words.get("code", 1)) for state in states if state.last_words is not None]
+    return max(codes, default=RunError.exit_code)
+
+
+def _killed(states: Sequence[_State]) -> str | None:
+    for state in states:
+        code = state.worker.process.poll()
+        if code is not None and code < 0 and state.last_words is None and not state.done:
+            name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
+            return f"{state.place} was killed by {name} {state.when}"
+    return None
+
+
+def _own_error(states: Sequence[_State]) -> str | None:
+    for state in states:
+        if state.last_words is not None and state.last_words.get("kind") == "own":
+            return f"{state.place} failed {state.when}: {state.last_words['message']}"
+    return None
+
+
+def _silent(states: Sequence[_State], *, limit: float) -> str | None:
+    """A worker that stands still; those that miss it may have given up before `watch` did."""
+    now = time.monotonic()
+    for state in states:
+        quiet = now - state.heard
+        if state.ready and state.worker.process.poll() is None and quiet > limit and not state.done:
+            return f"{state.place} has given no sign of life for {quiet:.0f} s, {state.when}"
+    return None
+
+
+def _ended(states: Sequence[_State]) -> str | None:
+    for state in states:
+        code = state.worker.process.poll()
+        if code not in (None, 0) and state.last_words is None:
+            return f"{state.place} ended with code {code} {state.when}; see {state.worker.log}"
+    return None
+
+
+def _lost_touch(states: Sequence[_State]) -> str | None:
+    for state in states:
+        if state.last_words is not None and state.last_words["event"] == "error":
+            return f"{state.place} lost touch with another rank {state.when}: {state.last_words['message']}"
+    return None
+
+
+def _not_ready(states: Sequence[_State]) -> str | None:
+    waiting = [state for state in states if not state.ready]
+    if not waiting:
+        return None
+    return f"{waiting[0].place} was not ready after {START_LIMIT:.0f} s; see {waiting[0].worker.log}"
+
+
+def _cut_off(states: Sequence[_State]) -> str | None:
+    """Machines that do not reach the first one: where none does, it is the first one that is cut off."""
+    cut = [state for state in states if state.last_words is not None and state.last_words["event"] == "cut off"]
+    if not cut:
+        return None
+    first = states[0].worker.seat.machine
+    machines = list(dict.fromkeys(state.worker.seat.machine for state in cut))
+    others = {state.worker.seat.machine for state in states} - {first}
+    step = max(state.step for state in cut)
+    if len(others) > 1 and set(machines) == others:
+        return f"{first} is cut off from all other machines, in step {step}"
+    return f"{', '.join(machines)} cannot reach {first} any more, in step {step}"

@@ -1,0 +1,85 @@
+"""One rank's work in a step, whether it computes or waits: what both kinds share."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hulk.runtime.clock import StageClock
+from hulk.runtime.context import Context, Wiring, wire_up
+from hulk.runtime.entries import PIPELINE, SLICES, Entry, owners
+from hulk.runtime.stage import PlanStage
+from hulk.runtime.sync import Cargo, GradientSync
+from hulk.runtime.timetable import timetable
+
+
+class CheckpointError(Exception):
+    """This rank could not write its part of a checkpoint."""
+
+
+class OthersFailedError(Exception):
+    """Another rank could not go on; it says why."""
+
+
+class Work:
+    """One rank's work, real or emulated. `done` counts the steps that are behind it."""
+
+    done = 0
+
+    def __init__(self, context: Context, entries: list[Entry]) -> None:
+        """Groups and clock."""
+        self.context, self.entries = context, entries
+        self.clock = StageClock(context.device)
+        self.wiring: Wiring = wire_up(context, entries)
+        self.owners = owners(entries, context.seating)
+        self.sync: GradientSync
+
+    def _sync(self, cargo: Cargo) -> GradientSync:
+        context = self.context
+        return GradientSync(
+            self.wiring.buckets,
+            cargo,
+            seating=context.seating,
+            seat=context.seat,
+            regions=context.regions,
+            groups=self.wiring.groups,
+            clock=self.clock,
+            overlap=context.device.type == "cpu",
+        )
+
+    def _stage(
+        self, module: nn.Module, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
+    ) -> PlanStage:
+        context, groups = self.context, self.wiring.groups
+        return PlanStage(
+            module,
+            index=context.seat.stage,
+            stages=context.stages,
+            device=context.device,
+            inputs=inputs,
+            outputs=outputs,
+            leads=groups.get((PIPELINE, context.leads)),
+            slices=groups.get((SLICES, context.slices)),
+            clock=self.clock,
+        )
+
+    def _timetable(self) -> list[list[str]]:
+        return timetable(self.context.plan.schedule, self.context.stages, self.context.microbatches)
+
+    def passes(self, step: int) -> float | None:
+        """All forward and backward passes of a step, and the sums of gradients. The last stage's lead answers with its
+        pipeline's part of the loss."""
+        raise NotImplementedError
+
+    def update(self) -> None:
+        """The optimizer's step."""
+        raise NotImplementedError
+
+    def share_weights(self) -> None:
+        """With a sharded optimizer: updated weights to those that did not update them."""
+        if self.context.plan.shard_optimizer:
+            self.sync.share_weights(self.owners)
+
+    def save(self, step: int) -> str | None:
+        """Write a checkpoint; the rank that finishes it answers with its path."""
+        raise NotImplementedError

@@ -1,0 +1,133 @@
+"""The program of one rank, for torchrun or anything that sets the same environment variables:
+
+    torchrun --nnodes M --node-rank I --nproc-per-node K --master-addr A --master-port P \
+        -m hulk.runtime.worker --plan plan.json --cluster cluster.yaml --jobs jobs.yaml --job NAME --data text.txt
+
+One process a GPU; `hulk.runtime.seats` says which rank is which. It reports on standard output, a JSON object a line,
+and ends with 0, or with 1 after an event "error".
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hulk.runtime.settings import Compute, Settings, add_arguments, from_arguments
+
+if TYPE_CHECKING:
+    from hulk.runtime.report import Reporter
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one rank; the exit code is the answer."""
+    parser = argparse.ArgumentParser(prog="hulk.runtime.worker", description="Runs one rank of a job's plan.")
+    parser.add_argument("--plan", required=True, help="the plan file")
+    parser.add_argument("--cluster", required=True, help="the cluster file, or the name of a bundled one")
+    parser.add_argument("--jobs", required=True, help="the jobs file, or the name of a bundled one")
+    parser.add_argument("--job", required=True, help="the job to run")
+    add_arguments(parser)
+    arguments = parser.parse_args(argv)
+    rank = int(os.environ.get("RANK", "0"))
+
+    from hulk.runtime.report import Reporter
+
+    reporter = Reporter(rank)
+    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
+    try:
+        return _run(arguments, from_arguments(arguments), reporter)
+    except BaseException as error:
+        traceback.print_exc()
+        _explain(error, reporter)
+        sys.stderr.flush()
+        # Threads of torch that still wait for other ranks must not keep this one.
+        os._exit(1)
+
+
+def _explain(error: BaseException, reporter: Reporter) -> None:
+    from hulk.errors import HulkError
+    from hulk.runtime.work import CheckpointError, OthersFailedError
+
+    if isinstance(error, OthersFailedError):
+        reporter.say("stopped")
+    elif isinstance(error, HulkError):
+        reporter.say("error", message=str(error), kind="own", code=error.exit_code)
+    elif isinstance(error, CheckpointError):
+        reporter.say("error", message=str(error), kind="own")
+    elif _is_network(error):
+        reporter.say("error", message=_first_line(error), kind="network")
+    else:
+        reporter.say("error", message=f"{type(error).__name__}: {_first_line(error)}", kind="own")
+
+
+def _is_network(error: BaseException) -> bool:
+    """Whether an error is about another rank: gloo, NCCL and the store say so in words only."""
+    seen: BaseException | None = error
+    while seen is not None:
+        words = str(seen).lower()
+        if isinstance(seen, ConnectionError) or any(
+            sign in words for sign in ("gloo", "nccl", "connection", "timed out", "timeout", "socket", "broken pipe")
+        ):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) -> int:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Ranks connect when they first talk: machines whose link is blocked need no connection.
+    os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
+    import torch
+    import torch.distributed as dist
+
+    from hulk.domain.check import check_plan
+    from hulk.errors import InputError, nearest
+    from hulk.io.cluster_file import load_cluster
+    from hulk.io.jobs_file import load_jobs
+    from hulk.io.plan_file import load_plan
+    from hulk.runtime.context import Context
+    from hulk.runtime.groups import backend
+    from hulk.runtime.report import keep_alive, leave_together
+    from hulk.runtime.runnable import check_runnable
+    from hulk.runtime.seats import seat
+    from hulk.runtime.train import train
+
+    plan, cluster, jobs = load_plan(Path(arguments.plan)), load_cluster(arguments.cluster), load_jobs(arguments.jobs)
+    check_plan(plan, cluster, jobs)
+    if arguments.job not in plan.jobs:
+        raise InputError(f"no job {arguments.job!r} in this plan", hint=nearest(arguments.job, plan.jobs))
+    job = next(job for job in jobs if job.name == arguments.job)
+    check_runnable(job, plan.jobs[job.name], settings)
+    seating = seat(plan.jobs[job.name])
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if size != seating.size:
+        raise InputError(f"{size} ranks were started, but the plan of {job.name!r} has {seating.size} GPUs")
+    here = seating.seats[rank]
+    on_gpu = torch.cuda.is_available() and settings.compute is Compute.REAL
+    device = torch.device("cuda", here.gpu % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    address, port = os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), os.environ.setdefault("MASTER_PORT", "29500")
+    os.environ.setdefault("RANK", "0")
+    os.environ.setdefault("WORLD_SIZE", "1")
+    dist.init_process_group(backend(device), timeout=timedelta(seconds=max(60.0, settings.patience)))
+    store = keep_alive(reporter, address=address, port=int(port), timeout=settings.timeout)
+    train(Context(job, cluster, seating, here, settings, device), reporter)
+    leave_together(store, rank=rank, size=size, patience=settings.timeout)
+    sys.stderr.flush()
+    # A thread of the heartbeat may still be talking to the store; nothing is left to do.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""A run by any plan gives the losses of one process with the same seed, data and global batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from cases import Case, write_case, write_text
+from start import run_ranks
+
+pytestmark = pytest.mark.xdist_group("runtime")
+
+STEPS, SEED, RATE, DECAY = 20, 3, 3e-3, 0.01
+RANKS = 6
+LIMIT = 300.0
+
+
+def one(*lasts: int, at: str = "rome-1", first: int = 0, gpus: int = 1) -> tuple[tuple[str, tuple[int, ...], int], ...]:
+    """A pipeline on one machine: stages that end with these layers, on `gpus` GPUs each, from GPU `first` on."""
+    return tuple((at, tuple(range(first + i * gpus, first + (i + 1) * gpus)), last) for i, last in enumerate(lasts))
+
+
+CASES = [
+    # GPT-2 has layers 0 to 5
+    Case("one stage", "gpt2", ((12, one(5)),)),
+    Case("one stage, many samples at once", "gpt2", ((3, one(5)),), size=4, schedule="gpipe"),
+    Case("two stages", "gpt2", ((12, one(1, 5)),)),
+    Case("three stages, gpipe", "gpt2", ((6, one(0, 3, 5)),), size=2, schedule="gpipe"),
+    Case("four stages, deep warm-up", "gpt2", ((12, one(0, 2, 4, 5)),), schedule="1f1b+2", recompute=True),
+    Case("fewer microbatches than stages", "gpt2", ((2, one(0, 2, 4, 5)),), size=6),
+    Case("two replicas of different shapes", "gpt2", ((4, one(2, 5)), (2, one(1, 3, 5, at="oslo-1"))), size=2),
+    Case("one stage beside three", "gpt2", ((9, one(5)), (3, one(1, 3, 5, at="oslo-1")))),
+    Case(
+        "three replicas, by region",
+        "gpt2",
+        ((6, one(5)), (4, one(2, 5, at="rome-2")), (2, one(3, 5, at="oslo-1"))),
+        by_region=True,
+    ),
+    Case("two slices", "gpt2", ((3, one(5, gpus=2)),), size=4),
+    Case(
+        "slices and stages", "gpt2", ((4, (("rome-1", (0, 1), 2), ("oslo-1", (0,), 4), ("oslo-2", (2, 3), 5))),), size=3
+    ),
+    Case("slices beside none", "gpt2", ((2, one(2, 5, gpus=2)), (1, one(3, 5, at="oslo-1"))), size=4, by_region=True),
+    Case("sharded optimizer", "gpt2", ((2, one(2, 5, gpus=2)), (1, one(3, 5, at="oslo-1"))), size=4, shard=True),
+    Case("sgd with momentum", "gpt2", ((12, one(2, 5)),), optimizer="momentum"),
+    # OPT and GPT-Neo have layers 0 to 3, Llama and BERT 0 to 4, RoBERTa 0 to 3, T5 0 to 6
+    Case("opt", "opt", ((2, one(1, 3, gpus=2)), (1, one(3, at="oslo-1"))), size=4),
+    Case("gpt-neo", "gpt_neo", ((2, one(2, 3, gpus=2)), (1, one(1, 3, at="oslo-1"))), size=4, recompute=True),
+    Case("llama", "llama", ((2, one(1, 4, gpus=2)), (1, one(2, 4, at="oslo-1"))), size=4, schedule="1f1b+1"),
+    Case("llama, eager", "llama", ((12, one(2, 4)),), attention="eager"),
+    Case("bert", "bert", ((8, one(1, 3, 4)), (4, one(4, at="oslo-1"))), recompute=True),
+    Case("bert in slices", "bert", ((3, one(2, 4, gpus=2)),), size=4),
+    Case("roberta", "roberta", ((2, one(1, 3, gpus=2)), (1, one(2, 3, at="oslo-1"))), size=4, schedule="gpipe"),
+    Case("t5", "t5", ((8, one(1, 3, 5, 6)), (4, one(2, 6, at="oslo-1"))), recompute=True),
+    Case("t5 in slices", "t5", ((2, one(2, 6, gpus=2)), (2, one(6, at="oslo-1"))), size=3, schedule="gpipe"),
+]
+
+
+# Two plans one after the other: the second goes on from the first one's checkpoint, half-way.
+RELAYS = [
+    ("slices beside none", "one stage beside three"),
+    ("two stages", "sharded optimizer"),
+    ("sharded optimizer", "two slices"),
+]
+HALF = STEPS // 2
+
+Losses = dict[str, dict[int, float]]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Losses]:
+    """The losses of all cases by step, each added up over the replicas. One of several test processes runs them."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "losses"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return folder, _wait_for(folder / "totals.json", seconds=LIMIT)
+    write_text(folder / "text.txt")
+    settings = {"steps": STEPS, "seed": SEED, "rate": RATE, "decay": DECAY}
+    orders: list[dict[str, object]] = []
+    for case in CASES:
+        write_case(case, folder / case.name)
+        orders.append({"name": case.name, "settings": settings})
+    for first, second in RELAYS:
+        saved = folder / "saved" / first
+        half = settings | {"steps": HALF}
+        orders.append({"name": first, "as": f"{first} to half", "settings": half, "paths": {"checkpoints": str(saved)}})
+        resume = {"resume": str(saved / f"step-{HALF:08d}")}
+        orders.append({"name": second, "as": f"{first}, {second}", "settings": settings, "paths": resume})
+    (folder / "cases.json").write_text(json.dumps(orders))
+    run_ranks([sys.executable, str(Path(__file__).parent / "many.py"), str(folder)], RANKS, limit=LIMIT)
+    totals: Losses = {}
+    for rank in range(RANKS):
+        for name, parts in json.loads((folder / f"losses-{rank}.json").read_text()).items():
+            for step, part in parts.items():
+                steps = totals.setdefault(name, {})
+                steps[int(step)] = steps.get(int(step), 0.0) + part
+    (folder / "totals.part").write_text(json.dumps(totals))
+    (folder / "totals.part").rename(folder / "totals.json")
+    return folder, totals
+
+
+def _wait_for(path: Path, *, seconds: float) -> Losses:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, "the process that runs the cases has not finished"
+        time.sleep(0.5)
+    return {
+        name: {int(step): loss for step, loss in steps.items()} for name, steps in json.loads(path.read_text()).items()
+    }
+
+
+@cache
+def expected(model: str, optimizer: str, attention: str, folder: Path) -> dict[int, float]:
+    """The losses of one process by step; the plan has no part in them."""
+    from oracle import oracle
+
+    case = next(c for c in CASES if (c.model, c.optimizer, c.attention) == (model, optimizer, attention))
+    losses = oracle(folder / case.name, folder / "text.txt", steps=STEPS, seed=SEED, rate=RATE, decay=DECAY)
+    assert losses[-1] < 0.95 * losses[0], "nothing was learnt, so nothing would be compared"
+    return dict(enumerate(losses, start=1))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_equals_one_process(case: Case, measured: tuple[Path, Losses]) -> None:
+    folder, totals = measured
+    wanted = expected(case.model, case.optimizer, case.attention, folder)
+    assert totals[case.name] == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("relay", RELAYS, ids=" then ".join)
+def test_another_plan_goes_on(relay: tuple[str, str], measured: tuple[Path, Losses]) -> None:
+    folder, totals = measured
+    wanted = expected("gpt2", "adamw", "fused", folder)
+    second = totals[", ".join(relay)]
+    assert second == pytest.approx({step: wanted[step] for step in range(HALF + 1, STEPS + 1)}, rel=1e-4)

@@ -1,0 +1,181 @@
+"""The parts of the runtime that decide who does what: ranks, actions, buckets, batches, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import Case, write_case, write_text
+
+from hulk.domain.plan import Schedule
+from hulk.runtime.buckets import plan_buckets, routes
+from hulk.runtime.entries import Entry, owners
+from hulk.runtime.seats import seat
+from hulk.runtime.settings import Settings
+from hulk.runtime.timetable import timetable
+
+
+def test_ranks_of_a_machine_are_consecutive() -> None:
+    case = Case("mixed", "gpt2", ((8, (("oslo-1", (3, 1), 2), ("rome-1", (0,), 5))), (4, (("oslo-1", (0,), 5),))))
+    seating = seat(case.plan)
+    places = [(s.machine, s.gpu, s.local_rank, s.pipeline, s.stage, s.slot) for s in seating.seats]
+    assert places == [
+        ("oslo-1", 0, 0, 1, 0, 0),
+        ("oslo-1", 1, 1, 0, 0, 1),
+        ("oslo-1", 3, 2, 0, 0, 0),
+        ("rome-1", 0, 0, 0, 1, 0),
+    ]
+    assert seating.ranks(0, 0) == (2, 1)
+    assert seating.machines == ("oslo-1", "rome-1")
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "1f1b+3"])
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (3, 2), (4, 9)])
+def test_the_timetable_is_the_priced_order(schedule: str, stages: int, microbatches: int) -> None:
+    from hulk.cost.pipeline import pass_at
+
+    made = Schedule.parse(schedule)
+    for stage, row in enumerate(timetable(made, stages, microbatches)):
+        warmup = made.warmup(stage, stages, microbatches)
+        priced = [pass_at.py_func(i, warmup, microbatches) for i in range(2 * microbatches)]
+        assert row == [f"{stage}{'F' if forward else 'B'}{m}" for forward, m in priced]
+
+
+def test_buckets_hold_every_element_once_for_every_rank() -> None:
+    """Whatever the cuts and slices, each rank's buckets cover what it holds of what others hold too, once."""
+    case = Case(
+        "mixed",
+        "gpt2",
+        (
+            (6, (("rome-1", (0, 1), 2), ("rome-1", (2,), 5))),
+            (4, (("rome-2", (0,), 5),)),
+            (2, (("oslo-1", (0, 1, 2), 1), ("oslo-2", (0, 1), 5))),
+        ),
+    )
+    seating = seat(case.plan)
+    entries = [
+        Entry("tied", (259, 4), (0, 5), 0),
+        Entry("fused", (4, 36), (1,), 1, groups=3),
+        Entry("norm", (4,), (3,)),
+        Entry("rows", (12, 4), (2,), 0),
+    ]
+    buckets = plan_buckets(entries, seating, largest=200)
+    for entry in entries:
+        for p, s in entry.holders(seating):
+            ranks = seating.ranks(p, s)
+            for slot, rank in enumerate(ranks):
+                pieces = [piece for b in buckets if rank in b.ranks for piece in b.pieces if piece.entry == entry]
+                held = entry.elements
+                if entry.dim is not None:
+                    held = sum(b - a for a, b in entry.ranges(len(ranks), slot)) * entry.row
+                elif slot:
+                    held = 0  # its lead hands it over
+                assert sum(piece.elements for piece in pieces) == held, (entry.name, p, s, slot)
+    assert [b.layers[0] for b in buckets] == sorted((b.layers[0] for b in buckets), reverse=True)
+
+
+def test_by_region_only_firsts_cross() -> None:
+    case = Case(
+        "three", "gpt2", tuple((4, ((machine, (0,), 5),)) for machine in ("rome-1", "rome-2", "oslo-1")), by_region=True
+    )
+    seating = seat(case.plan)
+    (bucket,) = plan_buckets([Entry("norm", (4,), (3,))], seating)
+    found = routes(bucket, case.plan.sync, {0: "rome", 1: "rome", 2: "oslo"})
+    assert (found[0].inside, found[0].between) == ((0, 1), (0, 2))
+    assert (found[1].inside, found[1].between) == ((0, 1), None)
+    assert (found[2].inside, found[2].between) == (None, (0, 2))
+
+
+def test_a_sharded_optimizer_is_shared_evenly() -> None:
+    case = Case("two", "gpt2", ((8, (("rome-1", (0,), 5),)), (4, (("oslo-1", (0,), 5),))), shard=True)
+    found = owners([Entry(str(i), (10,), (1,)) for i in range(6)], seat(case.plan))
+    assert sorted(found.values()) == [(0, 0)] * 3 + [(1, 0)] * 3
+
+
+def test_settings_survive_the_command_line(tmp_path: Path) -> None:
+    import argparse
+
+    from hulk.runtime.settings import Compute, add_arguments, from_arguments
+
+    settings = Settings(
+        data=tmp_path,
+        steps=7,
+        seed=5,
+        rate=0.5,
+        dropout=True,
+        precision="bf16",
+        compute=Compute.EMULATED,
+        trace_steps=2,
+    )
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert from_arguments(parser.parse_args(settings.argv())) == settings
+
+
+def test_shares_of_a_batch_are_the_batch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from hulk.io.jobs_file import load_jobs
+    from hulk.runtime.data import IGNORED, Samples, read_tokens
+    from hulk.runtime.models import draw
+
+    text = read_tokens(write_text(tmp_path / "text.txt"), None)
+    for model in ("gpt2", "bert", "t5"):
+        write_case(Case(model, model, ((12, (("rome-1", (0,), 5),)),)), tmp_path)
+        samples = Samples(text, draw(load_jobs(tmp_path / "jobs.yaml")[0]), seed=1, where="text")
+        far = samples.count - 3  # across the end of an epoch
+        whole = samples.batch(far, 6)
+        parts = [samples.batch(far, 2), samples.batch(far + 2, 4)]
+        assert torch.equal(whole.ids, torch.cat([part.ids for part in parts]))
+        assert torch.equal(whole.labels, torch.cat([part.labels for part in parts]))
+        assert ((whole.labels != IGNORED).sum(dim=1) == samples.predicted).all()
+
+
+def test_a_half_written_checkpoint_is_none(tmp_path: Path) -> None:
+    from hulk.runtime.checkpoint import CheckpointHead, find_checkpoint, finish, list_files, make_unfinished
+
+    for step in (1, 2, 3):
+        folder = make_unfinished(tmp_path, step)
+        (folder / "layer-0000.safetensors").write_bytes(b"weights")
+        list_files(folder, 0, ["layer-0000.safetensors"])
+        if step < 3:
+            finish(tmp_path, CheckpointHead(step, 0, "gpt2", 1))
+    found, wrong = find_checkpoint(tmp_path)
+    assert found == tmp_path / "step-00000002" and not wrong
+    (found / "layer-0000.safetensors").write_bytes(b"weight?")
+    found, wrong = find_checkpoint(tmp_path)
+    assert found == tmp_path / "step-00000001"
+    assert wrong == ["step-00000002: layer-0000.safetensors is not what was written"]
+
+
+def test_the_command_line_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+    import sys
+
+    from hulk.errors import InputError
+    from hulk.runtime import runnable
+
+    look = "import sys, hulk.cli.app, hulk.runtime.run; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    monkeypatch.setattr(runnable, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs torch, transformers, safetensors .*hulk\[train\]"):
+        runnable.check_engine()
+
+
+@pytest.mark.parametrize("model", ["gpt2", "bert", "t5"])
+def test_weights_of_a_hugging_face_checkpoint(model: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    from hulk.io.jobs_file import load_jobs
+    from hulk.runtime.models import BUILDS, draw
+    from hulk.runtime.slices import list_entries
+    from hulk.runtime.weights import FileWeights
+
+    write_case(Case(model, model, ((12, (("rome-1", (0,), 5),)),)), tmp_path)
+    blueprint = draw(load_jobs(tmp_path / "jobs.yaml")[0])
+    made = getattr(transformers, BUILDS[model].model_class)(blueprint.model.config)
+    made.save_pretrained(tmp_path / "saved")
+    weights, known = FileWeights(blueprint, tmp_path / "saved"), dict(made.named_parameters())
+    for entry in list_entries(blueprint):
+        assert torch.equal(weights.get(entry.name, entry.home), known[entry.name].detach())
