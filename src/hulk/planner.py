@@ -145,7 +145,7 @@ def _first_states(
     if annealer.objective.needs_money:
         found = _assigned(spaces, rng, begin, time_limit)
     else:
-        found = GroupSearch(spaces, rng).race(moves=moves, deadline=begin + 0.5 * time_limit, stop=annealer.stop)
+        found = GroupSearch(spaces, rng).race(moves=moves, deadline=begin + 0.4 * time_limit, stop=annealer.stop)
     found = sorted(found, key=annealer.cost)[:_RACERS]
     for state in found:
         for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):

@@ -24,8 +24,9 @@ Ints = NDArray[np.int64]
 # A recipe's columns. LENGTH: stages of a pipeline, aimed at; VARIANT: 2 × which microbatch size + recomputation.
 # SLOW_DEGREE: tensor parallel on machines whose GPUs are slower than the group's fastest. REVERSED: pipelines run from
 # the end of the tour to its begin. START: how many places are stronger than the one where the tour begins.
-DEGREE, LENGTH, WAY, FOLDED, VARIANT, EXTRA, GPIPE, BY_REGION, SHARD, SLOW_DEGREE, REVERSED, START = range(12)
-COLUMNS = 12
+# MIX: how places at the same distance, those of one region mostly, follow each other.
+DEGREE, LENGTH, WAY, FOLDED, VARIANT, EXTRA, GPIPE, BY_REGION, SHARD, SLOW_DEGREE, REVERSED, START, MIX = range(13)
+COLUMNS = 13
 # WAY: neighbours along a tour in one pipeline; in different ones at the same stage; blocks that end with a region.
 BLOCKS, STRIPES, REGIONS = range(3)
 LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
@@ -110,11 +111,12 @@ def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints
     first = recipe[START] % count
     bench.order[0], bench.order[first] = bench.order[first], bench.order[0]
     for i in range(1, count - 1):
-        nearest, least = i, np.inf
+        nearest, least, rank = i, np.inf, 0
         for k in range(i, count):
             way = packed.latency[bench.order[i - 1], bench.order[k]]
-            if way < least:
-                nearest, least = k, way
+            mixed = (bench.order[k] + 1) * (2 * recipe[MIX] + 1) * 40503 % 65536
+            if way < least or (way == least and mixed < rank):
+                nearest, least, rank = k, way, mixed
         bench.order[i], bench.order[nearest] = bench.order[nearest], bench.order[i]
     slots = 0
     for i in range(count):
@@ -237,6 +239,7 @@ def _draw_recipe(packed: Packed, job: int, gpus: int, recipe: Ints) -> None:
     slow = degree if np.random.random() < 0.75 else packed.degree[job, min(most, 1 << np.random.randint(0, 4))]
     recipe[SLOW_DEGREE], recipe[REVERSED] = slow, np.random.randint(0, 2)
     recipe[START] = 0 if np.random.random() < 0.5 else np.random.randint(0, 8)
+    recipe[MIX] = np.random.randint(0, 1 << 15)
     slots = max(1, gpus // degree)
     length = LENGTHS[np.random.randint(0, len(LENGTHS))]
     if np.random.random() < 0.2:
@@ -283,8 +286,10 @@ def _change_recipe(packed: Packed, job: int, recipe: Ints) -> None:
         recipe[WAY] = np.random.randint(0, 3)
     elif draw < 0.48:
         recipe[REVERSED] = 1 - recipe[REVERSED]
-    elif draw < 0.53:
+    elif draw < 0.51:
         recipe[START] = np.random.randint(0, 8)
+    elif draw < 0.55:
+        recipe[MIX] = np.random.randint(0, 1 << 15)
     elif draw < 0.57:
         recipe[FOLDED] = 1 - recipe[FOLDED] if packed.tied[job] else 0
     elif draw < 0.7:

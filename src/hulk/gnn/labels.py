@@ -1,0 +1,235 @@
+"""What the network learns from: scenes with several near-best plans of the planner's own search, as counts of each
+class's machines by owner. Kept in shards of plain numpy arrays; a shard that is there is not made again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import Plan
+from hulk.errors import InputError
+from hulk.gnn.generator import Scale, scattered
+from hulk.planner import plan_jobs
+from hulk.propose.facts import Facts
+from hulk.search.evaluate import JobSpace, Places
+from hulk.search.packed import Packed, pack
+
+NEAR_BEST = 0.03
+"""Plans up to this much above the best found are kept."""
+_PREFIX, _ABOUT = "examples-", "data.json"
+Progress = Callable[[int, int], None]
+"""Called with shards done and shards in all."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How hard the planner searches for one scene: so many searches, each with so many evaluations or seconds."""
+
+    searches: int = 3
+    evaluations: int = 40_000
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Example:
+    """A scene and its near-best plans, best first: `tables` [N, P, J + 1] machines of a class by owner, the last column
+    idle; `costs` [N] the objective."""
+
+    seed: int
+    facts: Facts
+    tables: NDArray[np.int64]
+    costs: NDArray[np.float64]
+
+
+def compute_model() -> ComputeModel:
+    """The price's view of GPUs, with the bundled profiles."""
+    from hulk.io.profiles import bundled_profiles
+
+    return ComputeModel(bundled_profiles())
+
+
+def packed_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> Packed:
+    """A scene as the search sees it."""
+    return pack(spaces_of(cluster, jobs, compute))
+
+
+def spaces_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> list[JobSpace]:
+    """A space for each job."""
+    places = Places.of(cluster)
+    return [JobSpace(job, cluster, places, compute=compute, engine=HULK) for job in jobs]
+
+
+def make_example(seed: int, scale: Scale, budget: Budget, compute: ComputeModel) -> Example | None:
+    """The scene of a seed, searched; None where no plan has a place for every job."""
+    cluster, jobs = scattered(seed, scale)
+    if not jobs:
+        return None
+    found = [
+        plan_jobs(
+            cluster, jobs, compute=compute, time_limit=budget.seconds, evaluations=budget.evaluations, seed=search
+        )
+        for search in range(budget.searches)
+    ]
+    plans = sorted((result for result in found if not result.plan.waiting), key=lambda result: result.cost)
+    if not plans:
+        return None
+    packed = packed_of(cluster, jobs, compute)
+    kept = [result for result in plans if result.cost <= plans[0].cost * (1 + NEAR_BEST)]
+    tables = [table_of(result.plan, cluster, jobs, packed) for result in kept]
+    return Example(seed, Facts.of(packed), np.stack(tables), np.array([result.cost for result in kept]))
+
+
+def table_of(plan: Plan, cluster: Cluster, jobs: Sequence[Job], packed: Packed) -> NDArray[np.int64]:
+    """A plan as counts [P, J + 1]: machines of each class by owner, the last column idle."""
+    number = {machine.name: i for i, machine in enumerate(cluster.machines)}
+    table = np.zeros((len(packed.latency), len(jobs) + 1), np.int64)
+    for j, job in enumerate(jobs):
+        chosen = plan.jobs.get(job.name)
+        used = {stage.machine for pipeline in chosen.pipelines for stage in pipeline.stages} if chosen else set()
+        for name in used:
+            table[packed.place[number[name]], j] += 1
+    table[:, -1] = np.bincount(packed.place, minlength=len(table)) - table.sum(axis=1)
+    return table
+
+
+def make_shards(
+    folder: Path,
+    seeds: range,
+    *,
+    scale: Scale,
+    budget: Budget,
+    size: int = 16,
+    workers: int = 1,
+    use_ray: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Examples of these seeds in files of `size` seeds each. Those that are there are left alone, so that a run that
+    was stopped goes on; they depend on their seeds alone, as long as no search runs into its time limit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _describe(folder, scale, budget)
+    parts = [seeds[i : i + size] for i in range(0, len(seeds), size)]
+    missing = [part for part in parts if not shard_path(folder, part).exists()]
+    make = partial(make_shard, folder, scale=scale, budget=budget)
+    done = len(parts) - len(missing)
+    if progress:
+        progress(done, len(parts))
+    for _ in _spread(make, missing, workers, use_ray):
+        done += 1
+        if progress:
+            progress(done, len(parts))
+
+
+def _describe(folder: Path, scale: Scale, budget: Budget) -> None:
+    """Say in data.json what the folder's examples are; InputError where it says something else already."""
+    wanted = {"scale": asdict(scale), "budget": asdict(budget)}
+    path = folder / _ABOUT
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
+        raise InputError("this folder holds examples of another kind", where=str(path), hint="take another folder")
+    path.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+
+
+def scale_of(folder: Path) -> Scale:
+    """How large the scenes of a folder's examples are."""
+    try:
+        return Scale(**json.loads((folder / _ABOUT).read_text(encoding="utf-8"))["scale"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError("no examples in this folder", where=str(folder), hint="make some: hulk gnn data") from None
+
+
+def make_shard(folder: Path, seeds: range, *, scale: Scale, budget: Budget) -> int:
+    """Make one shard; returns how many examples are in it."""
+    compute = compute_model()
+    made = (make_example(seed, scale, budget, compute) for seed in seeds)
+    examples = [example for example in made if example is not None]
+    save_shard(shard_path(folder, seeds), examples)
+    return len(examples)
+
+
+def shard_path(folder: Path, seeds: range) -> Path:
+    """Where the examples of these seeds are."""
+    return folder / f"{_PREFIX}{seeds.start:07d}-{seeds.stop:07d}.npz"
+
+
+def save_shard(path: Path, examples: Sequence[Example]) -> None:
+    """Write examples, whole or not at all."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for example in examples:
+        for field in fields(Facts):
+            values = getattr(example.facts, field.name)
+            small = np.dtype(np.float32 if values.dtype.kind == "f" else np.int32)
+            arrays[f"{example.seed}.{field.name}"] = values.astype(small)
+        arrays[f"{example.seed}.tables"] = example.tables.astype(np.int32)
+        arrays[f"{example.seed}.costs"] = example.costs
+    temporary = path.with_suffix(".partial")
+    with temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    temporary.replace(path)
+
+
+def load_shard(path: Path) -> list[Example]:
+    """Examples of a file, by seed."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            seeds = sorted({int(name.split(".")[0]) for name in stored.files})
+            return [_example(stored, seed) for seed in seeds]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"not a shard of examples ({error})", where=str(path), hint="delete it to make it anew"
+        ) from None
+
+
+def load_examples(folder: Path) -> list[Example]:
+    """All examples of a folder."""
+    paths = sorted(folder.glob(f"{_PREFIX}*.npz"))
+    if not paths:
+        raise InputError("no examples in this folder", where=str(folder), hint="make some: hulk gnn data")
+    return [example for path in paths for example in load_shard(path)]
+
+
+def _example(stored: Any, seed: int) -> Example:
+    values = {}
+    for field in fields(Facts):
+        array = stored[f"{seed}.{field.name}"]
+        values[field.name] = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+    tables = stored[f"{seed}.tables"].astype(np.int64)
+    return Example(seed, Facts(**values), tables, stored[f"{seed}.costs"])
+
+
+def _spread(make: Callable[[range], int], parts: Sequence[range], workers: int, use_ray: bool) -> Iterator[int]:
+    """Shards as they are done: here, in processes of this machine, or over a Ray cluster."""
+    if use_ray:
+        yield from _over_ray(make, parts)
+    elif workers == 1 or not hasattr(os, "fork"):
+        yield from map(make, parts)
+    else:
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+            for done in as_completed([pool.submit(make, part) for part in parts]):
+                yield done.result()
+
+
+def _over_ray(make: Callable[[range], int], parts: Sequence[range]) -> Iterator[int]:
+    """The folder must be one that all machines of the Ray cluster share."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--ray needs Ray, which is not installed", hint="pip install ray") from None
+    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    remote = ray.remote(num_cpus=1)(make)
+    waiting = [remote.remote(part) for part in parts]
+    while waiting:
+        done, waiting = ray.wait(waiting, num_returns=1)
+        yield from ray.get(done)

@@ -1,0 +1,184 @@
+"""Training: the network learns to complete plans of which a random part is revealed. It goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hulk.gnn.batches import Batch, Item, collate, grouped, reveal
+from hulk.gnn.checkpoint import load_checkpoint, save_checkpoint
+from hulk.gnn.labels import Example
+from hulk.gnn.loss import completion_loss
+from hulk.gnn.model import Proposer, Shape
+
+CHECKPOINT, HISTORY = "checkpoint.safetensors", "history.json"
+_VALIDATION = 20
+_WARM_UP = 0.03
+_LEAST = 0.02
+_CLIP = 1.0
+_AHEAD = 4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. `pairs` and `most` bound a batch: pairs of class and job, and examples; `check_every` steps the
+    validation is done and a checkpoint written."""
+
+    shape: Shape = field(default_factory=Shape)
+    steps: int = 20_000
+    rate: float = 1.5e-3
+    decay: float = 0.01
+    pairs: int = 60_000
+    most: int = 64
+    seed: int = 0
+    check_every: int = 500
+
+
+@dataclass(frozen=True)
+class Point:
+    """The curves at one step: mean training loss since the last point, and the validation's loss and cross-entropy."""
+
+    step: int
+    loss: float
+    validation_loss: float
+    validation_entropy: float
+    gap: float | None = None
+
+
+def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """For training and for validation: by seed, so that more data moves nothing from one to the other."""
+    train = [example for example in examples if example.seed % _VALIDATION]
+    return train, [example for example in examples if not example.seed % _VALIDATION]
+
+
+def train(
+    examples: Sequence[Example],
+    folder: Path,
+    settings: Settings,
+    *,
+    device: torch.device,
+    progress: Callable[[int, float], None] | None = None,
+    judged: Callable[[Proposer], float] | None = None,
+) -> tuple[Proposer, list[Point]]:
+    """Train, or go on from the folder's checkpoint. `progress` hears step and loss; `judged` prices proposals at every
+    check, where given. The folder gets the checkpoint and the curves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    learning, held_out = ([Item.of(example) for example in part] for part in split(examples))
+    torch.manual_seed(settings.seed)
+    model = Proposer(settings.shape).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=settings.decay)
+    done, history = 0, []
+    if (folder / CHECKPOINT).exists():
+        done = load_checkpoint(folder / CHECKPOINT, model, optimizer, settings.shape, device)
+        history = [point for point in load_history(folder) if point.step <= done]
+    losses: list[float] = []
+    for step, batch in _ahead(learning, range(done, settings.steps), settings):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate * rate_at(step, settings.steps)
+        loss = _step(model, optimizer, batch, settings.seed * 1_000_003 + step, device)
+        losses.append(loss)
+        if progress:
+            progress(step + 1, loss)
+        if (step + 1) % settings.check_every == 0 or step + 1 == settings.steps:
+            checked = validate(model, held_out, settings, device)
+            gap = judged(model.eval()) if judged else None
+            history.append(Point(step + 1, float(np.mean(losses)), *checked, gap))
+            losses = []
+            save_checkpoint(folder / CHECKPOINT, model, optimizer, settings.shape, step + 1)
+            (folder / HISTORY).write_text(json.dumps([asdict(p) for p in history], indent=1) + "\n", encoding="utf-8")
+    return model.eval(), history
+
+
+def rate_at(step: int, steps: int) -> float:
+    """Share of the learning rate at a step: up in a line, down along a cosine."""
+    warm = max(1, int(_WARM_UP * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return _LEAST + (1 - _LEAST) * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+def validate(model: Proposer, items: Sequence[Item], settings: Settings, device: torch.device) -> tuple[float, float]:
+    """Loss and cross-entropy on the best plans of examples held out, the same parts revealed every time."""
+    if not items:
+        return float("nan"), float("nan")
+    rng = np.random.default_rng(0)
+    draw = torch.Generator(device=device).manual_seed(0)
+    found, weights = [], []
+    model.eval()
+    with torch.no_grad():
+        for items_of in grouped(items, rng, pairs=settings.pairs, most=settings.most):
+            batch = collate(items_of, None).to(device)
+            loss, entropy = completion_loss(model, batch, reveal(batch.target, draw))
+            found.append((float(loss), float(entropy)))
+            weights.append(len(items_of))
+    mean = np.average(np.array(found), axis=0, weights=weights)
+    return float(mean[0]), float(mean[1])
+
+
+def load_history(folder: Path) -> list[Point]:
+    """The curves so far."""
+    path = folder / HISTORY
+    return [Point(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+
+
+def draw_curves(history: Sequence[Point], path: Path) -> None:
+    """Loss, cross-entropy and gap over steps, as a picture."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    steps = [point.step for point in history]
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
+    axes[0].plot(steps, [p.loss for p in history], label="training")
+    axes[0].plot(steps, [p.validation_loss for p in history], label="validation")
+    axes[0].set(title="loss", xlabel="step")
+    axes[0].legend()
+    axes[1].plot(steps, [p.validation_entropy for p in history])
+    axes[1].set(title="validation cross-entropy, nats", xlabel="step")
+    known = [(p.step, p.gap) for p in history if p.gap is not None]
+    axes[2].plot([step for step, _ in known], [100 * gap for _, gap in known])
+    axes[2].set(title="median gap of proposals, %", xlabel="step")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _step(model: Proposer, optimizer: torch.optim.Optimizer, batch: Batch, seed: int, device: torch.device) -> float:
+    model.train()
+    batch = batch.to(device)
+    draw = torch.Generator(device=device).manual_seed(seed)
+    loss, _ = completion_loss(model, batch, reveal(batch.target, draw))
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
+    optimizer.step()
+    return float(loss.detach())
+
+
+def _ahead(items: Sequence[Item], steps: range, settings: Settings) -> Iterator[tuple[int, Batch]]:
+    """The batches of these steps in order, a few of them made ahead while the device works."""
+    with ThreadPoolExecutor(_AHEAD) as pool:
+        coming: deque[Future[Batch]] = deque()
+        for step in steps:
+            while len(coming) < 2 * _AHEAD and step + len(coming) < steps.stop:
+                coming.append(pool.submit(_batch, items, step + len(coming), settings))
+            yield step, coming.popleft().result()
+
+
+def _batch(items: Sequence[Item], step: int, settings: Settings) -> Batch:
+    """The batch of a step: a function of the seed and the step, so that a stopped run goes on as if it had not been.
+    A few examples of about one size, around one drawn at random."""
+    rng = np.random.default_rng([settings.seed, step])
+    pool = [items[i] for i in rng.choice(len(items), min(len(items), 4 * settings.most), replace=False)]
+    groups = grouped(pool, rng, pairs=settings.pairs, most=settings.most)
+    # A group is drawn by its size, so that every example is seen about equally often.
+    sizes = np.array([len(group) for group in groups], float)
+    return collate(groups[int(rng.choice(len(groups), p=sizes / sizes.sum()))], rng)

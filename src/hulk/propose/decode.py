@@ -1,0 +1,148 @@
+"""From shares to deals. All samples grow side by side: in each round the network sees what each has fixed so far and
+says how the rest might go on; the surest classes are fixed, and the next round knows more.
+
+Fixing everything at once would mix several good plans into a bad one. The first sample takes the likeliest owner, the
+others draw, so that they differ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hulk.propose.facts import Facts
+from hulk.propose.graph import Graph
+from hulk.propose.network import Proposing, bundled_network
+from hulk.propose.repair import repaired
+from hulk.search.packed import Packed
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+SAMPLES = 16
+ROUNDS = 8
+TEMPERATURE = 0.8
+"""Of the draws: 0 would be the likeliest owner always, 1 the network's own shares."""
+# Pairs of class and job that one call may look at, times samples and rounds: about a second on one core.
+_MOST_PAIRS = 450_000
+# An owner that takes nearly all of what is left of a class takes all.
+_NEARLY_ALL = 0.75
+_LATE = 1.5
+
+
+def proposals(
+    packed: Packed,
+    rng: np.random.Generator,
+    *,
+    samples: int = SAMPLES,
+    rounds: int = ROUNDS,
+    network: Proposing | None = None,
+) -> list[Ints]:
+    """Deals to begin a search with: for each an array [M] of the job that owns a machine, −1 for nobody. No two are
+    the same, so there may be fewer than `samples`; none without a usable network. On large clusters with many jobs
+    fewer samples are drawn, so that it stays within about a second."""
+    network = network or bundled_network()
+    if network is None:
+        return []
+    facts = Facts.of(packed)
+    samples, rounds = affordable(facts, samples, rounds)
+    tables, surely = decode(network, facts, rng, samples=samples, rounds=rounds)
+    found: dict[bytes, Ints] = {}
+    for table, shares in zip(tables, surely, strict=True):
+        owner = owners(packed, repaired(facts, table, shares))
+        found.setdefault(owner.tobytes(), owner)
+    return list(found.values())
+
+
+def affordable(facts: Facts, samples: int, rounds: int) -> tuple[int, int]:
+    """So many samples and rounds as a second allows: samples first, down to two, then rounds, down to three."""
+    calls = max(1, _MOST_PAIRS // (facts.places * facts.jobs))
+    samples = max(min(samples, 2), min(samples, calls // rounds))
+    return samples, max(min(rounds, 3), min(rounds, calls // samples))
+
+
+def decode(
+    network: Proposing,
+    facts: Facts,
+    rng: np.random.Generator,
+    *,
+    samples: int,
+    rounds: int = ROUNDS,
+    temperature: float = TEMPERATURE,
+) -> tuple[Ints, Floats]:
+    """Tables of counts [S, P, J + 1], the last column idle, and the shares [S, P, J + 1] the network last gave."""
+    graph = Graph.of(facts)
+    places, jobs = facts.places, facts.jobs
+    table = np.zeros((samples, places, jobs + 1), np.int64)
+    limit = np.concatenate([np.rint(facts.usable.T * facts.members[:, None]), facts.members[:, None]], axis=1)
+    shares = np.zeros(table.shape)
+    for turn in range(rounds):
+        logs, amounts = network.run(graph, table / facts.members[:, None])
+        shares = np.exp(logs.astype(float))
+        _fix(table, shares, amounts, facts.members, limit, rng, temperature, ((turn + 1) / rounds) ** _LATE)
+    _fix_rest(table, shares, facts.members, limit)
+    return table, shares
+
+
+def _fix(
+    table: Ints,
+    shares: Floats,
+    amounts: NDArray[np.float32],
+    members: Ints,
+    limit: Floats,
+    rng: np.random.Generator,
+    temperature: float,
+    done: float,
+) -> None:
+    """In place: give the surest classes an owner, until a share `done` of all classes is fixed in every sample."""
+    samples, places, _ = table.shape
+    left = members - table.sum(axis=2)
+    may = (limit[None] - table) > 0
+    # Gumbel noise makes the greatest score a draw by shares ** (1 / temperature); the first sample has none.
+    noise = rng.gumbel(size=table.shape) * temperature
+    noise[0] = 0.0
+    score = np.where(may, np.log(shares + 1e-12) + noise, -np.inf)
+    choice = score.argmax(axis=2)
+    rows = np.arange(places)
+    for s in range(samples):
+        # Surest: by the share of the owner that was drawn, among classes that have something left.
+        sure = np.where(left[s] > 0, shares[s, rows, choice[s]], -1.0)
+        count = int(np.ceil(done * places)) - int((left[s] == 0).sum())
+        if count <= 0:
+            continue
+        for p in np.argsort(-sure, kind="stable")[: min(count, int((left[s] > 0).sum()))]:
+            j = choice[s, p]
+            part = float(amounts[s, p, j])
+            take = left[s, p] if part > _NEARLY_ALL else int(np.clip(round(left[s, p] * part), 1, left[s, p]))
+            table[s, p, j] += min(take, int(limit[p, j]) - table[s, p, j])
+
+
+def _fix_rest(table: Ints, shares: Floats, members: Ints, limit: Floats) -> None:
+    """In place: what is left of classes that were fixed in part goes by the last shares, whole machines by the largest
+    remainder; what nobody may have stays idle."""
+    left = members - table.sum(axis=2)
+    for s, p in np.argwhere(left > 0):
+        room = np.maximum(limit[p] - table[s, p], 0)
+        wish = np.where(room > 0, shares[s, p], 0.0)
+        wish = np.minimum(left[s, p] * wish / max(wish.sum(), 1e-12), room)
+        given = np.floor(wish).astype(np.int64)
+        rest = int(left[s, p] - given.sum())
+        for j in np.argsort(given - wish, kind="stable")[:rest]:
+            if given[j] < room[j]:
+                given[j] += 1
+        given[-1] += left[s, p] - given.sum()
+        table[s, p] += given
+
+
+def owners(packed: Packed, table: Ints) -> Ints:
+    """A table of counts [P, J + 1] as the owner of every machine. Jobs that may use few machines of a class choose
+    first; what a job may not use stays idle."""
+    owner = np.full(len(packed.place), -1, np.int64)
+    for p in np.flatnonzero(table[:, :-1].sum(axis=1)):
+        members = packed.members[packed.first_member[p] : packed.first_member[p + 1]]
+        takers = np.flatnonzero(table[p, :-1])
+        choices = packed.allowed[np.ix_(takers, members)].sum(axis=1)
+        for j in takers[np.argsort(choices, kind="stable")]:
+            free = members[(owner[members] == -1) & packed.allowed[j, members]]
+            owner[free[: table[p, j]]] = j
+    return owner

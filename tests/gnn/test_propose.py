@@ -1,0 +1,185 @@
+"""Proposals: what the network is told, what becomes of its answer, and what happens without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scenes import SCALE, exported, exported_folder, packed, packed_without
+
+from hulk.gnn.generator import scattered
+from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals
+from hulk.propose.decode import affordable, decode, owners
+from hulk.propose.repair import MEMORY, repaired
+
+SEEDS = range(12)
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return exported()
+
+
+def _permuted(facts: Facts, places: np.ndarray, jobs: np.ndarray) -> Facts:
+    changed = {}
+    for field in fields(Facts):
+        values = getattr(facts, field.name)
+        if field.name in ("rate", "usable"):
+            changed[field.name] = values[jobs][:, places]
+        elif field.name in ("latency", "bandwidth"):
+            changed[field.name] = values[places][:, places]
+        else:
+            order = jobs if field.name in ("need", "flops", "weight", "cut", "layers", "batch") else places
+            changed[field.name] = values[order]
+    return Facts(**changed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_order_does_not_matter(seed: int, network: Network) -> None:
+    facts = Facts.of(packed(seed))
+    rng = np.random.default_rng(seed)
+    places, jobs = rng.permutation(facts.places), rng.permutation(facts.jobs)
+    known = rng.dirichlet(np.ones(facts.jobs + 1), (1, facts.places)) * rng.integers(0, 2, (1, facts.places, 1))
+    columns = np.append(jobs, facts.jobs)
+    straight = network.run(Graph.of(facts), known)
+    turned = network.run(Graph.of(_permuted(facts, places, jobs)), known[:, places][:, :, columns])
+    for a, b in zip(straight, turned, strict=True):
+        np.testing.assert_allclose(np.exp(a[0][places][:, columns]), np.exp(b[0]), atol=2e-4)
+
+
+def test_scale_does_not_matter(network: Network) -> None:
+    """Twice the FLOPs on GPUs twice as fast, twice the bytes in memories and links twice as large: the same graph."""
+    facts = Facts.of(packed(1))
+    same = replace(
+        facts, rate=2 * facts.rate, flops=2 * facts.flops, room=2 * facts.room, need=2 * facts.need, cut=2 * facts.cut,
+        bandwidth=2 * facts.bandwidth, card=2 * facts.card, local=2 * facts.local,
+    )  # fmt: skip
+    for field in fields(Graph):
+        a, b = (getattr(Graph.of(each), field.name) for each in (facts, same))
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_deals_are_allowed_and_hold_their_models(seed: int, network: Network) -> None:
+    scene = packed(seed)
+    facts = Facts.of(scene)
+    deals = proposals(scene, np.random.default_rng(seed), samples=4, rounds=3, network=network)
+    assert 1 <= len(deals) <= 4
+    for owner in deals:
+        assert owner.shape == scene.place.shape
+        assert owner.dtype == np.int64
+        held = owner >= 0
+        assert scene.allowed[owner[held], np.flatnonzero(held)].all()
+        for job in range(facts.jobs):
+            group = np.flatnonzero(owner == job)
+            if group.size:
+                assert scene.room[group].sum() >= MEMORY * scene.need[job]
+                where = np.unique(scene.place[group])
+                strongest = where[np.argmax([scene.rate[job, group[scene.place[group] == p]].sum() for p in where])]
+                ways = scene.latency[strongest, where]
+                assert np.isfinite(ways[where != strongest]).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_machine_is_dealt_twice(seed: int, network: Network) -> None:
+    facts = Facts.of(packed(seed))
+    tables, shares = decode(network, facts, np.random.default_rng(seed), samples=3, rounds=4)
+    for table, share in zip(tables, shares, strict=True):
+        for each in (table, repaired(facts, table, share)):
+            assert (each >= 0).all()
+            assert (each.sum(axis=1) == facts.members).all()
+            assert (np.rint(facts.usable * facts.members) >= each[:, :-1].T).all()
+
+
+def test_machines_kept_from_a_job_stay_away_from_it(network: Network) -> None:
+    cluster, jobs = scattered(1, SCALE)
+    kept = frozenset(machine.name for machine in cluster.machines[::2])
+    scene = packed_without(cluster, jobs, {jobs[0].name: kept})
+    for owner in proposals(scene, np.random.default_rng(0), samples=4, network=network):
+        assert not (owner[::2] == 0).any()
+
+
+def test_the_same_seed_gives_the_same_deals(network: Network) -> None:
+    once, again = (proposals(packed(2), np.random.default_rng(5), samples=4, network=network) for _ in range(2))
+    assert all((a == b).all() for a, b in zip(once, again, strict=True))
+
+
+def test_a_job_without_machines_gets_some() -> None:
+    facts = Facts.of(packed(4))
+    shares = np.zeros((facts.places, facts.jobs + 1))
+    table = np.zeros((facts.places, facts.jobs + 1), np.int64)
+    table[:, 0] = facts.members  # one job has it all
+    fixed = repaired(facts, table, shares)
+    assert (fixed[:, :-1].sum(axis=0) > 0).sum() > 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_papers_policy_gives_no_machine_twice(seed: int, network: Network) -> None:
+    scene = packed(seed)
+    owner = paper_policy(scene, network)
+    held = owner >= 0
+    assert scene.allowed[owner[held], np.flatnonzero(held)].all()
+    for job in set(owner[held].tolist()):
+        assert scene.room[owner == job].sum() >= MEMORY * scene.need[job]
+
+
+def test_owners_give_what_the_table_says() -> None:
+    scene = packed(3)
+    facts = Facts.of(scene)
+    table = np.zeros((facts.places, facts.jobs + 1), np.int64)
+    table[:, -1] = facts.members
+    table[0] = [1] + [0] * (facts.jobs - 1) + [facts.members[0] - 1]
+    assert (owners(scene, table) == 0).sum() == facts.usable[0, 0]
+
+
+def test_samples_shrink_with_size() -> None:
+    facts = Facts.of(packed(1))
+    many = replace(facts, members=np.ones(400, np.int64), need=np.ones(60))
+    assert affordable(facts, 16, 8) == (16, 8)
+    samples, rounds = affordable(many, 16, 8)
+    assert samples >= 2
+    assert rounds >= 3
+    assert samples * rounds < 16 * 8
+
+
+def _broken(folder: Path, name: str) -> None:
+    card, data = folder / "network.json", folder / "network.onnx"
+    if name == "missing":
+        data.unlink()
+    elif name == "no card":
+        card.unlink()
+    elif name == "card is no JSON":
+        card.write_text("{")
+    elif name == "card is a list":
+        card.write_text("[]")
+    elif name == "other format":
+        card.write_text(json.dumps({**json.loads(card.read_text()), "format": 0}))
+    elif name == "hash":
+        data.write_bytes(data.read_bytes() + b"x")
+    elif name == "no ONNX":
+        data.write_bytes(b"not a network")
+        digest = hashlib.sha256(b"not a network").hexdigest()
+        card.write_text(json.dumps({**json.loads(card.read_text()), "sha256": digest}))
+
+
+@pytest.mark.parametrize(
+    "name", ["missing", "no card", "card is no JSON", "card is a list", "other format", "hash", "no ONNX"]
+)
+def test_a_broken_network_is_none_with_a_warning(name: str, tmp_path: Path) -> None:
+    shutil.copytree(exported_folder(), tmp_path, dirs_exist_ok=True)
+    assert load_network(tmp_path) is not None
+    _broken(tmp_path, name)
+    with pytest.warns(RuntimeWarning, match="no graph network") as said:
+        assert load_network(tmp_path) is None
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+
+
+def test_without_a_network_there_are_no_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hulk.propose.decode.bundled_network", lambda: None)
+    assert proposals(packed(1), np.random.default_rng(0)) == []
