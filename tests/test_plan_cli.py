@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,29 @@ machines:
   - {name: rm, region: rome, gpu: rtx-3090, gpus: 2}
 """
 QUICK = ("--time-limit", "2", "--evaluations", "300")
+
+
+MANY = """
+regions: {beijing: {at: [39.9, 116.4]}, rome: {at: [41.9, 12.5]}}
+machines:
+  - {name: bj, count: 14, region: beijing, gpu: a100-40, gpus: 2}
+  - {name: rm, count: 12, region: rome, gpu: rtx-3090, gpus: 2}
+"""
+WITH_NETWORK = """
+import sys
+from pathlib import Path
+import hulk.propose
+folder = Path(sys.argv.pop(1))
+hulk.propose.bundled_network = lambda: hulk.propose.load_network(folder)
+from hulk.cli import main
+main()
+"""
+
+
+def hulk_with(network: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Hulk with the network of a folder instead of the bundled one."""
+    command = [sys.executable, "-c", WITH_NETWORK, str(network), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -70,6 +95,9 @@ def test_compare_puts_all_baselines_beside_the_planner(folder):
         (("--avoid", "a=bj-9"), "no machine 'bj-9'"),
         (("--max-cost", "5"), "has no unit"),
         (("--max-cost", "5 $/h", "--min-throughput", "10"), "cannot go together"),
+        (("--policy", "papr"), "did you mean 'paper'?"),
+        (("--policy", "paper", "--no-gnn"), "--policy paper and --no-gnn cannot go together"),
+        (("--policy", "paper", "--exact"), "--policy paper and --exact cannot go together"),
     ],
 )
 def test_bad_options_exit_2(folder, arguments, words):
@@ -77,3 +105,57 @@ def test_bad_options_exit_2(folder, arguments, words):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert words in done.stderr
+
+
+@pytest.fixture(scope="module")
+def random_network(tmp_path_factory) -> Path:
+    """A folder with a network of random weights."""
+    torch = pytest.importorskip("torch")
+    from hulk.gnn.export import export
+    from hulk.gnn.model import Proposer, Shape
+
+    torch.manual_seed(0)
+    made = tmp_path_factory.mktemp("network")
+    export(Proposer(Shape(hidden=16, pair=8, rounds=2)).eval(), made, card={"about": "random weights"})
+    return made
+
+
+@pytest.mark.parametrize("options", [(), ("--no-gnn",), ("--policy", "paper")])
+def test_plan_with_and_without_the_network(folder, random_network, options):
+    (folder / "many.yaml").write_text(MANY)
+    done = hulk_with(random_network, "plan", "many.yaml", "j.yaml", "--json", *QUICK, *options, cwd=folder)
+    assert done.returncode in ((0, 3) if "paper" in options else (0,)), done.stderr
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["plan"]["cluster"]
+
+
+def _missing(folder: Path) -> None:
+    folder.mkdir()
+
+
+def _damaged(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "network.onnx").write_bytes(b"damaged")
+    (folder / "network.json").write_text('{"format": 1, "sha256": "another"}')
+
+
+@pytest.mark.parametrize("spoil", [_missing, _damaged])
+def test_a_network_that_cannot_be_read_is_one_line(folder, spoil):
+    spoil(folder / "network")
+    done = hulk_with(folder / "network", "plan", "c.yaml", "j.yaml", *QUICK, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    line, *others = done.stderr.splitlines()
+    assert line.startswith("warning: no graph network: ")
+    assert line.endswith("planning goes on without it")
+    assert others == []
+    assert "bottleneck" in done.stdout
+    quiet = hulk_with(folder / "network", "plan", "c.yaml", "j.yaml", *QUICK, "--no-gnn", cwd=folder)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+
+
+def test_the_papers_policy_without_a_readable_network_exits_2(folder):
+    _missing(folder / "network")
+    done = hulk_with(folder / "network", "plan", "c.yaml", "j.yaml", "--policy", "paper", *QUICK, cwd=folder)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "--policy paper needs the network" in done.stderr

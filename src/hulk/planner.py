@@ -11,10 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
@@ -22,6 +24,9 @@ from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
+from hulk.errors import InputError
+from hulk.propose import paper_policy, proposals
+from hulk.propose.network import Proposing
 from hulk.search.anneal import Annealer, State
 from hulk.search.assign import assign, best_group, candidate_groups, machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace, Places
@@ -37,8 +42,18 @@ _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _RACERS = 2
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
+_DEALING = 0.4
+_LEAST_FOR_NETWORK = 24
+_SAMPLES = 12
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
+
+
+class Policy(Enum):
+    """How machines are given to jobs: by search, or by one shot of the network as in the paper."""
+
+    SEARCH = "search"
+    PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -86,11 +101,13 @@ def plan_jobs(
     seed: int = 0,
     progress: Progress | None = None,
     keep_from: Mapping[str, frozenset[str]] | None = None,
+    network: Proposing | None = None,
+    policy: Policy = Policy.SEARCH,
     stop: Callable[[], bool] = lambda: False,
 ) -> PlanResult:
     """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it
-    short. `keep_from` names, for a job, machines it must not use. When `stop` says so, the best so far is the
-    answer."""
+    short. `keep_from` names, for a job, machines it must not use; a `network` proposes where to start. When `stop` says
+    so, the best so far is the answer."""
     rng = np.random.default_rng(seed)
     places = Places.of(cluster)
     without = keep_from or {}
@@ -107,7 +124,10 @@ def plan_jobs(
         report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
         stop=stop,
     )
-    states = _first_states(spaces, annealer, rng, begin, time_limit, moves=evaluations // 2)
+    if policy is Policy.PAPER:
+        return _result(annealer, _as_the_paper_does(spaces, rng, network), cluster)
+    starts = _Starts(evaluations // 2, network, begin, time_limit)
+    states = _first_states(spaces, annealer, rng, starts)
     if progress:
         progress(time.monotonic() - begin, annealer.cost(states[0]))
     # A race of the best starts, then on with the winner: hot, from what that left idle, cold. Cold at the end, since a
@@ -121,6 +141,11 @@ def plan_jobs(
         state = annealer.run(state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot)
         until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.05 * time_limit)
         state = _take_what_is_idle(annealer, state, rng, until_idle)
+    return _result(annealer, state, cluster)
+
+
+def _result(annealer: Annealer, state: State, cluster: Cluster) -> PlanResult:
+    spaces = annealer.spaces
     plan, seconds = _finish(spaces, state, cluster)
     finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
     return PlanResult(plan, seconds, annealer.cost(finished), sum(space.evaluations for space in spaces))
@@ -133,19 +158,29 @@ def load_compiled(space: JobSpace) -> None:
     GroupSearch([space], np.random.default_rng(0)).judged(np.full(len(space.cluster.machines), -1))
 
 
+@dataclass(frozen=True)
+class _Starts:
+    """What the search for starts may spend: moves in all, and a part of the time limit from `begin` on."""
+
+    moves: int
+    network: Proposing | None
+    begin: float
+    time_limit: float
+
+
 def _first_states(
-    spaces: Sequence[JobSpace],
-    annealer: Annealer,
-    rng: np.random.Generator,
-    begin: float,
-    time_limit: float,
-    moves: int,
+    spaces: Sequence[JobSpace], annealer: Annealer, rng: np.random.Generator, starts: _Starts
 ) -> list[State]:
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
+    begin, time_limit = starts.begin, starts.time_limit
     if annealer.objective.needs_money:
         found = _assigned(spaces, rng, begin, time_limit)
     else:
-        found = GroupSearch(spaces, rng).race(moves=moves, deadline=begin + 0.4 * time_limit, stop=annealer.stop)
+        groups = GroupSearch(spaces, rng)
+        proposed = _proposed(groups, rng, starts.network)
+        deadline = begin + _DEALING * time_limit
+        deals = groups.deals(moves=starts.moves, deadline=deadline, stop=annealer.stop, starts=proposed)
+        found = [groups.state(deal) for deal in deals]
     found = sorted(found, key=annealer.cost)[:_RACERS]
     for state in found:
         for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
@@ -155,6 +190,26 @@ def _first_states(
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):
                 state.apply({job: better[0]}, {job: better[1]})
     return sorted(found, key=annealer.cost)
+
+
+def _proposed(groups: GroupSearch, rng: np.random.Generator, network: Proposing | None) -> list[NDArray[np.int64]]:
+    """The network's proposals; none on few machines, where the search is done before the network has answered."""
+    if network is None or len(groups.packed.place) < _LEAST_FOR_NETWORK:
+        return []
+    return proposals(groups.packed, rng, samples=_SAMPLES, network=network)
+
+
+def _as_the_paper_does(spaces: Sequence[JobSpace], rng: np.random.Generator, network: Proposing | None) -> State:
+    """One shot of the network, jobs from large to small, a memory check; then the best shape on every group."""
+    if network is None:
+        raise InputError("the paper's policy needs the network", hint="leave --no-gnn away")
+    groups = GroupSearch(spaces, rng)
+    state = groups.state(groups.judged(paper_policy(groups.packed, network)))
+    for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
+        better = arrange(space, sorted(skeleton.machines)) if skeleton else None
+        if better and 0 <= better[1] < (state.seconds[job] or 0.0):
+            state.apply({job: better[0]}, {job: better[1]})
+    return state
 
 
 def _assigned(spaces: Sequence[JobSpace], rng: np.random.Generator, begin: float, time_limit: float) -> list[State]:

@@ -184,7 +184,7 @@ def test_a_shard_that_is_none_says_so(tmp_path: Path) -> None:
 
 
 def test_labels_are_plans_of_the_planner(tmp_path: Path) -> None:
-    scale, budget = Scale(least=4, most=8, jobs=2), Budget(searches=2, evaluations=300, seconds=3.0)
+    scale, budget = Scale(least=4, most=8, jobs=2), Budget(searches=2, moves=300, seconds=30.0, longest=30.0)
     seen: list[tuple[int, int]] = []
     make_shards(
         tmp_path, range(2), scale=scale, budget=budget, size=2, progress=lambda done, total: seen.append((done, total))
@@ -223,7 +223,7 @@ def test_the_command_line_needs_no_torch() -> None:
 
 def test_the_commands_work_one_after_the_other(tmp_path: Path) -> None:
     examples, run = str(tmp_path / "examples"), str(tmp_path / "run")
-    small = ["--scenes", "2", "--machines", "6", "--jobs", "2", "--searches", "1", "--evaluations", "100"]
+    small = ["--scenes", "2", "--machines", "6", "--jobs", "2", "--searches", "1", "--moves", "100"]
     few = ["--steps", "2", "--hidden", "8", "--rounds", "1", "--device", "cpu"]
     for command in (
         ["data", examples, *small],

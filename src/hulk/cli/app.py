@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from hulk import __version__
-from hulk.cli import catalogue, compare, explain, gnn, plan, price, replan, run, schema, show, simulate, testbed
+from hulk.cli import (
+    catalogue,
+    compare,
+    explain,
+    gnn,
+    plan,
+    price,
+    replan,
+    run,
+    schema,
+    show,
+    simulate,
+    testbed,
+    validate,
+)
 from hulk.errors import HulkError, InputError
 
 app = typer.Typer(
@@ -27,6 +41,7 @@ app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
 app.command("run")(run.run)
+app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
 app.add_typer(gnn.app, name="gnn")

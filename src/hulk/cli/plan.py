@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,8 @@ from hulk.cli.price import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hulk.planner import Policy
+    from hulk.propose import Network
     from hulk.search.objective import Objective
 
 ClusterArgument = Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")]
@@ -29,6 +32,8 @@ ExactOption = Annotated[bool, typer.Option("--exact", help="the proven optimum; 
 PinOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine for a job")]
 WorkersOption = Annotated[int, typer.Option(min=1, max=64, help="searches side by side; the best one counts")]
 AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine from a job")]
+NoGnnOption = Annotated[bool, typer.Option("--no-gnn", help="search without the graph network's proposals")]
+PolicyOption = Annotated[str, typer.Option(help="search, or paper: one shot of the network deals the machines out")]
 
 
 def plan(
@@ -44,6 +49,8 @@ def plan(
     pin: PinOption = None,
     avoid: AvoidOption = None,
     workers: WorkersOption = 2,
+    no_gnn: NoGnnOption = False,
+    policy: PolicyOption = "search",
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -62,18 +69,24 @@ def plan(
     compute = ComputeModel(bundled_profiles())
     keep = _reservations(pin or [], avoid or [], [job.name for job in work], machines.machine)
     objective = _objective(max_cost, min_throughput)
+    way = _policy(policy, no_gnn=no_gnn, exact=exact)
     announce_compilation(search=True)
     if exact:
         from hulk.search.exact import solve_exactly
 
         best, _ = solve_exactly(machines, work, compute=compute)
     else:
-        from hulk.planner import plan_in_parallel
+        from hulk.errors import InputError
+        from hulk.planner import Policy, plan_in_parallel
 
+        network = None if no_gnn else usable_network()
+        if network is None and way is Policy.PAPER:
+            raise InputError("--policy paper needs the network", hint="it could not be read; see above")
         with _Bar(quiet=as_json) as bar:
             result = plan_in_parallel(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
                 seed=seed, progress=bar.update, keep_from=keep, stop=bar.interrupted, workers=workers,
+                network=network, policy=way,
             )  # fmt: skip
         best = result.plan
     price = price_plan(best, machines, work, compute=compute)
@@ -108,6 +121,32 @@ def _objective(max_cost: str | None, min_throughput: float | None) -> Objective:
         raise InputError("--max-cost and --min-throughput cannot go together", hint="choose one of them")
     most = None if max_cost is None else parse(max_cost, Dimension.HOURLY)
     return Objective(most_dollars_per_second=most, least_tokens_per_second=min_throughput)
+
+
+def _policy(name: str, *, no_gnn: bool, exact: bool) -> Policy:
+    """The policy of that name, checked against the options it cannot go with."""
+    from hulk.errors import InputError, nearest
+    from hulk.planner import Policy
+
+    known = [policy.value for policy in Policy]
+    if name not in known:
+        raise InputError(f"--policy {name!r}: no such policy", hint=nearest(name, known))
+    for given, option in ((no_gnn, "--no-gnn"), (exact, "--exact")):
+        if given and name == Policy.PAPER.value:
+            raise InputError(f"--policy paper and {option} cannot go together", hint="choose one of them")
+    return Policy(name)
+
+
+def usable_network() -> Network | None:
+    """The bundled network; where it cannot be used, None and one line on stderr that says why."""
+    from hulk.propose import bundled_network
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RuntimeWarning)
+        network = bundled_network()
+    for warning in caught if network is None else ():
+        typer.echo(f"warning: {warning.message}", err=True)
+    return network
 
 
 def _reservations(

@@ -1,6 +1,7 @@
 """What the engine that runs a plan does with it: facts that change a step's time and memory, in one value.
 
-`HULK` is the engine of this project and the default. `MEGATRON_DEEPSPEED` describes the one that ran the measured
+`HULK` is the engine of this project as a plan is made for it, and the default. `TORCH` is what `hulk run` does, message
+by message: what a run is predicted with. `MEGATRON_DEEPSPEED` describes the one that ran the measured
 training runs in the benchmarks; it shows how another engine's facts are written down.
 """
 
@@ -22,10 +23,13 @@ class Engine:
     blocking_above   bytes one rank sends above which a transfer blocks sender and receiver until it is through; smaller
                      ones, and all with infinity, overlap with compute
     message_overhead seconds a transfer costs besides the wire (launches, metadata, the host's part)
+    pass_overhead    seconds a pass costs besides its layers (the schedule's own work on the host)
     flow_per_rank    whether each tensor parallel rank sends its slice of an activation in a flow of its own, so that as
                      many flows share the way; otherwise one flow carries it all
     overlap_sync     whether a set of layers starts to sync once the last backward has passed it, not only after the
                      whole stage is done
+    bucket           bytes that gradients are added up in at a time; sums and the succession of steps are then played
+                     through, as `hulk.cost.sums` says. None: by the closed forms of `hulk.cost.step`
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
     reserve_of       the same, where it was measured for a GPU type
     ring_share_of    share of the bandwidth between machines that an all-reduce reaches, where it was measured for a GPU
@@ -35,8 +39,10 @@ class Engine:
     name: str
     blocking_above: float = float("inf")
     message_overhead: float = 0.0
+    pass_overhead: float = 0.0
     flow_per_rank: bool = False
     overlap_sync: bool = True
+    bucket: float | None = None
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
@@ -52,6 +58,9 @@ class Engine:
 
 # A CUDA context with the kernels of PyTorch, cuBLAS and NCCL and a few communicators' buffers take 1 to 1.5 GiB.
 HULK = Engine(name="hulk", message_overhead=50e-6)
+
+# `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
+TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB)
 
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces

@@ -14,6 +14,7 @@ from hulk.cost.engine import HULK, Engine
 from hulk.cost.pipeline import run_pipeline
 from hulk.cost.report import Breakdown, Infeasible, JobPrice, Money, Obstacle, PlanPrice, StageMemory, StagePrice
 from hulk.cost.step import Durations, Encoded, Tables
+from hulk.cost.sums import blocked_pair, shares, steady_step
 from hulk.cost.tables import Book, empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -67,10 +68,19 @@ def prepare(
     if status == step.TOO_BIG:
         return _too_big(job, stages[where], where, durations, cluster, engine)
     if status == step.BLOCKED:
-        a, b = stages[where].machine, stages[other].machine
-        reason = f"{a} and {b} must exchange data, but the link between them is blocked"
-        return Infeasible(job.name, Obstacle.BLOCKED, reason)
+        return _blocked(job, stages, where, other)
+    durations.forward[:] += engine.pass_overhead
+    durations.backward[:] += engine.pass_overhead
+    if engine.bucket is not None:
+        apart = blocked_pair(book.tables, encoded, shares(book.tables, encoded, durations, where))
+        if apart is not None:
+            return _blocked(job, stages, *apart)
     return Prepared(job, plan, cluster, engine, book, encoded, durations, sets=where)
+
+
+def _blocked(job: Job, stages: Sequence[Stage], a: int, b: int) -> Infeasible:
+    reason = f"{stages[a].machine} and {stages[b].machine} must exchange data, but the link between them is blocked"
+    return Infeasible(job.name, Obstacle.BLOCKED, reason)
 
 
 def _too_big(job: Job, stage: Stage, row: int, durations: Durations, cluster: Cluster, engine: Engine) -> Infeasible:
@@ -94,6 +104,9 @@ def price_job(
     stage_end, sync_end = np.zeros(count), np.zeros(count)
     encoded, durations, tables = prepared.encoded, prepared.durations, prepared.book.tables
     total = step.step_seconds(tables, encoded, durations, prepared.sets, stage_end, sync_end)
+    if engine.bucket is not None:
+        wanted = shares(tables, encoded, durations, prepared.sets)
+        total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket)
     parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)
     pipelines = _stage_prices(prepared, total)
     money = _money(prepared, total)
@@ -151,8 +164,9 @@ def _breakdown(
     )
     free = float(ends.max())
     pipelines, synced = float(stage_end.max()), float(sync_end.max())
-    # Sums in another order differ in the last digit; a part is never negative, and the parts add up to the step.
-    ends_of_parts = np.maximum.accumulate([busiest, free, pipelines, synced, total])
+    # Sums in another order differ in the last digit, and steps that overlap are shorter than their parts; a part is
+    # never negative, and the parts add up to the step.
+    ends_of_parts = np.minimum(np.maximum.accumulate([busiest, free, pipelines, synced, total]), total)
     compute, bubble, transfer, sync, update = np.diff(ends_of_parts, prepend=0.0).tolist()
     return Breakdown(compute=compute, bubble=bubble, transfer=transfer, sync=sync, update=update)
 

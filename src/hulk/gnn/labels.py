@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
@@ -20,12 +21,11 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import Plan
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
-from hulk.planner import plan_jobs
 from hulk.propose.facts import Facts
 from hulk.search.evaluate import JobSpace, Places
+from hulk.search.groups import GroupSearch
 from hulk.search.packed import Packed, pack
 
 NEAR_BEST = 0.03
@@ -37,11 +37,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Budget:
-    """How hard the planner searches for one scene: so many searches, each with so many evaluations or seconds."""
+    """How hard the planner's search over deals looks at one scene: so many searches, each with so many moves, or for
+    `seconds` and `per_machine` seconds more for each machine."""
 
-    searches: int = 3
-    evaluations: int = 40_000
-    seconds: float = 30.0
+    searches: int = 2
+    moves: int = 200_000
+    seconds: float = 1.5
+    per_machine: float = 0.012
+    longest: float = 8.0
 
 
 @dataclass(frozen=True)
@@ -78,31 +81,28 @@ def make_example(seed: int, scale: Scale, budget: Budget, compute: ComputeModel)
     cluster, jobs = scattered(seed, scale)
     if not jobs:
         return None
-    found = [
-        plan_jobs(
-            cluster, jobs, compute=compute, time_limit=budget.seconds, evaluations=budget.evaluations, seed=search
-        )
-        for search in range(budget.searches)
-    ]
-    plans = sorted((result for result in found if not result.plan.waiting), key=lambda result: result.cost)
-    if not plans:
+    spaces = spaces_of(cluster, jobs, compute)
+    time_limit = min(budget.longest, budget.seconds + budget.per_machine * len(cluster.machines))
+    found: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
+    for search in range(budget.searches):
+        groups = GroupSearch(spaces, np.random.default_rng([seed, search]))
+        deadline = time.monotonic() + time_limit
+        for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False):
+            if (deal.seconds >= 0).all():
+                table = table_of(deal.owner, groups.packed)
+                found[table.tobytes()] = (groups.cost(deal), table)
+    ranked = sorted(found.values(), key=lambda entry: entry[0])
+    if not ranked:
         return None
-    packed = packed_of(cluster, jobs, compute)
-    kept = [result for result in plans if result.cost <= plans[0].cost * (1 + NEAR_BEST)]
-    tables = [table_of(result.plan, cluster, jobs, packed) for result in kept]
-    return Example(seed, Facts.of(packed), np.stack(tables), np.array([result.cost for result in kept]))
+    kept = [entry for entry in ranked if entry[0] <= ranked[0][0] * (1 + NEAR_BEST)]
+    facts = Facts.of(groups.packed)
+    return Example(seed, facts, np.stack([table for _, table in kept]), np.array([cost for cost, _ in kept]))
 
 
-def table_of(plan: Plan, cluster: Cluster, jobs: Sequence[Job], packed: Packed) -> NDArray[np.int64]:
-    """A plan as counts [P, J + 1]: machines of each class by owner, the last column idle."""
-    number = {machine.name: i for i, machine in enumerate(cluster.machines)}
-    table = np.zeros((len(packed.latency), len(jobs) + 1), np.int64)
-    for j, job in enumerate(jobs):
-        chosen = plan.jobs.get(job.name)
-        used = {stage.machine for pipeline in chosen.pipelines for stage in pipeline.stages} if chosen else set()
-        for name in used:
-            table[packed.place[number[name]], j] += 1
-    table[:, -1] = np.bincount(packed.place, minlength=len(table)) - table.sum(axis=1)
+def table_of(owner: NDArray[np.int64], packed: Packed) -> NDArray[np.int64]:
+    """A deal as counts [P, J + 1]: machines of each class by owner, the last column idle."""
+    table = np.zeros((len(packed.latency), len(packed.need) + 1), np.int64)
+    np.add.at(table, (packed.place, owner), 1)  # owner −1, idle, is the last column
     return table
 
 

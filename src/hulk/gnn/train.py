@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from hulk.gnn.batches import Batch, Item, collate, grouped, reveal
-from hulk.gnn.checkpoint import load_checkpoint, save_checkpoint
+from hulk.gnn.checkpoint import load_checkpoint, load_model, save_checkpoint
 from hulk.gnn.labels import Example
 from hulk.gnn.loss import completion_loss
 from hulk.gnn.model import Proposer, Shape
 
-CHECKPOINT, HISTORY = "checkpoint.safetensors", "history.json"
+CHECKPOINT, BEST, HISTORY = "checkpoint.safetensors", "best.safetensors", "history.json"
 _VALIDATION = 20
 _WARM_UP = 0.03
 _LEAST = 0.02
@@ -68,8 +68,9 @@ def train(
     progress: Callable[[int, float], None] | None = None,
     judged: Callable[[Proposer], float] | None = None,
 ) -> tuple[Proposer, list[Point]]:
-    """Train, or go on from the folder's checkpoint. `progress` hears step and loss; `judged` prices proposals at every
-    check, where given. The folder gets the checkpoint and the curves."""
+    """Train, or go on from the folder's checkpoint; the answer is the network that did best in validation. `progress`
+    hears step and loss; `judged` prices proposals at every check, where given. The folder gets checkpoints and
+    curves."""
     folder.mkdir(parents=True, exist_ok=True)
     learning, held_out = ([Item.of(example) for example in part] for part in split(examples))
     torch.manual_seed(settings.seed)
@@ -90,11 +91,14 @@ def train(
         if (step + 1) % settings.check_every == 0 or step + 1 == settings.steps:
             checked = validate(model, held_out, settings, device)
             gap = judged(model.eval()) if judged else None
+            if not any(point.validation_loss <= checked[0] for point in history):
+                save_checkpoint(folder / BEST, model, None, settings.shape, step + 1)
             history.append(Point(step + 1, float(np.mean(losses)), *checked, gap))
             losses = []
             save_checkpoint(folder / CHECKPOINT, model, optimizer, settings.shape, step + 1)
             (folder / HISTORY).write_text(json.dumps([asdict(p) for p in history], indent=1) + "\n", encoding="utf-8")
-    return model.eval(), history
+    best, _ = load_model(folder / BEST, device)
+    return best, history
 
 
 def rate_at(step: int, steps: int) -> float:

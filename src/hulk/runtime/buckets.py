@@ -72,8 +72,10 @@ def plan_buckets(entries: Sequence[Entry], seating: Seating, *, largest: int = L
         holders = entry.holders(seating)
         if len(holders) < 2:
             continue
+        sliced = any(len(seating.ranks(*place)) > 1 for place in holders)
         for piece, ranks in _pieces(entry, holders, seating):
-            key = (ranks, piece.span is None)
+            # Where no stage is sliced, norms travel with the rest: a bucket of their own would cost its latencies.
+            key = (ranks, sliced and piece.span is None)
             if key in sizes and sizes[key] + piece.elements > largest:
                 close(key)
             places[key] = holders

@@ -104,6 +104,7 @@ class Progress:
     reports: list[StepReport] = field(default_factory=list)
     spans: dict[str, list[Span]] = field(default_factory=dict)
     traced: dict[str, list[float]] = field(default_factory=dict)
+    _ended: dict[str, float] = field(default_factory=dict)
     _open: dict[tuple[str, int], dict[tuple[int, int], Event]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,7 +132,7 @@ class Progress:
 
     def _close(self, watched: Watched, step: int, parts: Mapping[tuple[int, int], Event]) -> None:
         losses = [event["loss"] for event in parts.values() if event["loss"] is not None]
-        seconds = max(float(event["seconds"]) for event in parts.values())
+        seconds = self._seconds(watched.job.name, parts)
         stages = tuple(
             StageStep(
                 p,
@@ -156,6 +157,14 @@ class Progress:
             with self.metrics.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(report.metrics()) + "\n")
         self._keep_spans(watched, parts, seconds)
+
+    def _seconds(self, job: str, parts: Mapping[tuple[int, int], Event]) -> float:
+        """From the end of the step before to the end of this one, each where it comes last. Steps overlap: a rank that
+        is early in one step waits in the next, so ranks' own times do not add up to the run's."""
+        end = max(float(event["started"]) + float(event["seconds"]) for event in parts.values())
+        before = self._ended.get(job, min(float(event["started"]) for event in parts.values()))
+        self._ended[job] = end
+        return max(end - before, 1e-9)
 
     def _keep_spans(self, watched: Watched, parts: Mapping[tuple[int, int], Event], seconds: float) -> None:
         name = watched.job.name

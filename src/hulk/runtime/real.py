@@ -57,8 +57,9 @@ class RealWork(Work):
         module = StageModule(
             layers, wire=context.wire, again=context.plan.recompute is Recompute.FULL, last=self._last
         ).train(settings.dropout)
+        self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(
-            self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last)),
+            self._plan_stage,
             self._timetable(),
             context.microbatches,
             self._loss,
@@ -133,6 +134,8 @@ class RealWork(Work):
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=labels, losses=losses, return_outputs=False, **extra)
+        if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
+            self._plan_stage.expect(context.microbatches)
         self.sync.finish()
         if losses is None or not context.seat.leads:
             return None

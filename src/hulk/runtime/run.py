@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import TORCH
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
@@ -94,7 +95,7 @@ def run(
     for job in jobs:
         job_plan = plan.jobs[job.name]
         check_runnable(job, job_plan, settings)
-        price = price_job(job, job_plan, cluster, compute=compute)
+        price = price_job(job, job_plan, cluster, compute=compute, engine=TORCH)
         if isinstance(price, Infeasible):
             raise InfeasibleError(f"{job.name} cannot run by this plan: {price.reason}")
         watched[job.name] = Watched(job, seat(job_plan), price.step)

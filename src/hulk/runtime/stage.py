@@ -84,6 +84,8 @@ class PlanStage(PipelineStage):
         self._leads = slices is None or dist.get_rank(slices) == 0
         self._lead_rank = 0 if slices is None else dist.get_global_rank(slices, 0)
         self._clock = clock
+        self.early = False  # whether receives are posted ahead; `schedule` decides
+        self._coming: dict[tuple[str, int], list[Any]] = {}
         # torch takes the stage's number for its rank among all stages' leads, which is true of every slice here.
         self.group_rank, self.group_size = index, stages
         self.stage_index_to_group_rank = {i: i for i in range(stages)}
@@ -98,6 +100,33 @@ class PlanStage(PipelineStage):
 
     def _get_recv_ops(self, recv_infos: Any) -> list[dist.P2POp]:
         return super()._get_recv_ops(recv_infos) if self._leads else []
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Receives of a forward pass; none where they are posted here."""
+        return self._ahead(FORWARD, fwd_chunk_id, super().get_fwd_recv_ops(fwd_chunk_id))
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Receives of a backward pass; none where they are posted here."""
+        return self._ahead(BACKWARD, bwd_chunk_id, super().get_bwd_recv_ops(bwd_chunk_id))
+
+    def _ahead(self, kind: str, chunk: int, ops: list[dist.P2POp]) -> list[dist.P2POp]:
+        if not self.early:
+            return ops
+        if (kind, chunk) not in self._coming:
+            self._coming[kind, chunk] = [op.op(op.tensor, op.peer, op.group) for op in ops]
+        return []
+
+    def expect(self, microbatches: int) -> None:
+        """Post the receives of the next step, when all passes of this one are done."""
+        if self.early:
+            for chunk in range(microbatches):
+                self.get_fwd_recv_ops(chunk)
+            for chunk in range(microbatches):
+                self.get_bwd_recv_ops(chunk)
+
+    def _arrive(self, kind: str, chunk: int) -> None:
+        for message in self._coming.pop((kind, chunk), ()):
+            message.wait()
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Messages of a forward pass."""
@@ -132,6 +161,7 @@ class PlanStage(PipelineStage):
         self, fwd_chunk_id: int, args: Any, kwargs: Any = None, save_forward_output: bool = True
     ) -> Any:
         """A forward pass, timed."""
+        self._arrive(FORWARD, fwd_chunk_id)
         with self._clock.computes(FORWARD, fwd_chunk_id, None if self.is_first else self.stage_index - 1):
             return super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output)
 
@@ -139,6 +169,7 @@ class PlanStage(PipelineStage):
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
     ) -> None:
         """A backward pass, timed."""
+        self._arrive(BACKWARD, bwd_chunk_id)
         with self._clock.computes(BACKWARD, bwd_chunk_id, None if self.is_last else self.stage_index + 1):
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
@@ -148,10 +179,11 @@ def schedule(
 ) -> _PipelineScheduleRuntime:
     """The plan's schedule, run by torch. The loss is that of the whole global batch in parts, so nothing is divided.
 
-    `early`: every receive is posted when the step begins. gloo's sender waits for word that its receiver is ready,
-    which over a long link would cost each message a latency more. NCCL would wait for the receives first, so there
-    torch chooses the order.
+    `early`: every receive is posted when the step begins, or when the passes of the step before are done (`expect`).
+    gloo's sender waits for word that its receiver is ready, which over a long link would cost each message a latency
+    more. NCCL would wait for the receives first, so there torch chooses the order.
     """
+    stage.early = early
     make: Any = _PipelineScheduleRuntime
     runtime: _PipelineScheduleRuntime = make([stage], microbatches, loss_fn=loss, scale_grads=False)
     rows = [_with_messages(row, s, len(table)) for s, row in enumerate(table)] if early else table

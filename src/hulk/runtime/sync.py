@@ -21,7 +21,8 @@ from torch.distributed.tensor import DTensor
 from hulk.runtime import clock as clock_kinds
 from hulk.runtime.buckets import Bucket, Piece, Route, routes
 from hulk.runtime.clock import StageClock
-from hulk.runtime.entries import SLICES, SYNC, Key, Place, Ranks
+from hulk.runtime.entries import SLICES, SYNC, Key, Place
+from hulk.runtime.exchange import Exchange, connect
 from hulk.runtime.seats import Seat, Seating
 from hulk.runtime.slices import local, local_offset
 
@@ -83,6 +84,7 @@ class GradientSync:
     ) -> None:
         """Find this rank's buckets; `regions` is by rank."""
         self._cargo, self._groups, self._clock, self._overlap = cargo, groups, clock, overlap
+        self._on_gpu = clock.device.type != "cpu"
         self._seat = seat
         place = (seat.pipeline, seat.stage)
         slices = seating.ranks(*place)
@@ -90,11 +92,17 @@ class GradientSync:
         self._lead = slices[0]
         self._mine: list[tuple[Bucket, Route]] = []
         self._spread: list[Bucket] = []
-        for bucket in buckets:
+        self._numbers: list[int] = []
+        for number, bucket in enumerate(buckets):
             if seat.rank in bucket.ranks:
+                self._numbers.append(number)
                 self._mine.append((bucket, routes(bucket, seating.plan.sync, regions)[seat.rank]))
             if bucket.whole and place in bucket.holders and self._slices is not None:
                 self._spread.append(bucket)
+        if not self._on_gpu:
+            everyone = [bucket.ranks for bucket in buckets] if seating.plan.shard_optimizer else []
+            ways = [routes(bucket, seating.plan.sync, regions) for bucket in buckets]
+            connect(ways, everyone, rank=seat.rank, groups=groups)
         self._missing: list[set[str]] = []
         self._ready: list[threading.Event] = []
         self._thread: threading.Thread | None = None
@@ -142,14 +150,20 @@ class GradientSync:
     def share_weights(self, owners: Mapping[str, Place]) -> None:
         """Updated weights from each parameter's owner to its other holders."""
         start = time.time()
-        for bucket, _ in self._mine:
-            for place in bucket.holders:
-                pieces = [piece for piece in bucket.pieces if owners[piece.entry.name] == place]
-                if not pieces:
-                    continue
-                buffer = self._cargo.load(pieces, weights=True)
-                dist.broadcast(buffer, src=bucket.rank_of(place), group=self._groups[SYNC, bucket.ranks])
-                self._cargo.unload(pieces, buffer, weights=True)
+        for (bucket, _), exchange in zip(self._mine, self._exchanges(), strict=True):
+            owned = {
+                bucket.rank_of(place): [piece for piece in bucket.pieces if owners[piece.entry.name] == place]
+                for place in bucket.holders
+            }
+            pieces = {rank: own for rank, own in owned.items() if own}
+            parts = {rank: self._cargo.load(own, weights=True) for rank, own in pieces.items()}
+            if self._on_gpu:
+                for rank, part in parts.items():
+                    dist.broadcast(part, src=rank, group=self._groups[SYNC, bucket.ranks])
+            else:
+                exchange.share(parts, bucket.ranks)
+            for rank, part in parts.items():
+                self._cargo.unload(pieces[rank], part, weights=True)
         for bucket in self._spread:
             self._hand_out(bucket, weights=True)
         self._clock.sync += time.time() - start
@@ -161,40 +175,41 @@ class GradientSync:
         self._cargo.unload(bucket.pieces, buffer, weights=weights)
 
     def _run(self) -> None:
+        exchanges = [] if self._on_gpu else self._exchanges()
         try:
-            for (bucket, route), ready in zip(self._mine, self._ready, strict=True):
+            for exchange in exchanges[:1]:
+                exchange.post()
+            for index, ((bucket, route), ready) in enumerate(zip(self._mine, self._ready, strict=True)):
+                for exchange in exchanges[index + 1 : index + 2]:
+                    exchange.post()
                 ready.wait()
                 start = time.time()
                 buffer = self._cargo.load(bucket.pieces, weights=False)
-                self._add_up(buffer, route)
+                if exchanges:
+                    exchanges[index].run(buffer)
+                else:
+                    self._add_up(buffer, route)
                 self._cargo.unload(bucket.pieces, buffer, weights=False)
                 self._clock.add(clock_kinds.SYNC, start, time.time(), layers=bucket.layers)
         except BaseException as error:  # the main thread raises it
             self._error = error
 
+    def _exchanges(self) -> list[Exchange]:
+        """All ranks of a bucket number it alike: by its place among all buckets."""
+        return [
+            Exchange(route, bucket.elements, index=number, rank=self._seat.rank, groups=self._groups)
+            for (bucket, route), number in zip(self._mine, self._numbers, strict=True)
+        ]
+
     def _add_up(self, buffer: torch.Tensor, route: Route) -> None:
+        """With the collectives of NCCL, which need no word from the receiver."""
         inside = route.inside
         if inside is not None:
             dist.reduce(buffer, dst=inside[0], group=self._groups[SYNC, inside])
         if route.between is not None:
-            self._exchange(buffer, route.between)
+            dist.all_reduce(buffer, group=self._groups[SYNC, route.between])
         if inside is not None:
             dist.broadcast(buffer, src=inside[0], group=self._groups[SYNC, inside])
-
-    def _exchange(self, buffer: torch.Tensor, ranks: Ranks) -> None:
-        group = self._groups[SYNC, ranks]
-        if len(ranks) > 2 or buffer.device.type != "cpu":
-            dist.all_reduce(buffer, group=group)
-            return
-        # Two ranks that send each other everything move as many bytes as a ring of two, in one trip instead of two.
-        other = torch.empty_like(buffer)
-        peer = ranks[0] if self._seat.rank == ranks[1] else ranks[1]
-        received = dist.irecv(other, src=peer, group=group)
-        sent = dist.isend(buffer, dst=peer, group=group)
-        assert received is not None and sent is not None
-        received.wait()
-        sent.wait()
-        buffer += other
 
 
 def watch_parameters(parameters: Mapping[str, nn.Parameter], passed: Callable[[str], None]) -> None:

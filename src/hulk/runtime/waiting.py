@@ -37,9 +37,8 @@ class EmulatedWork(Work):
         self._names = [
             [entry.name for entry in self.entries if _lowest(entry, stage.first) == index] for index in stage.layers
         ]
-        self._schedule = schedule(
-            self._stage(module, (inputs,), (outputs,)), self._timetable(), context.microbatches, _nothing, early=True
-        )
+        self._plan_stage = self._stage(module, (inputs,), (outputs,))
+        self._schedule = schedule(self._plan_stage, self._timetable(), context.microbatches, _nothing, early=True)
 
     def _shape(self, layer: int) -> torch.Tensor:
         size, layers = self.context.plan.microbatch_size, self.context.job.model.layers
@@ -64,6 +63,8 @@ class EmulatedWork(Work):
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=target, losses=losses, return_outputs=False)
+        if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
+            self._plan_stage.expect(context.microbatches)
         self.sync.finish()
         return None
 

@@ -11,6 +11,7 @@ from hulk.runtime.entries import PIPELINE, SLICES, Entry, owners
 from hulk.runtime.stage import PlanStage
 from hulk.runtime.sync import Cargo, GradientSync
 from hulk.runtime.timetable import timetable
+from hulk.runtime.warmup import warm_up
 
 
 class CheckpointError(Exception):
@@ -51,6 +52,12 @@ class Work:
         self, module: nn.Module, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
     ) -> PlanStage:
         context, groups = self.context, self.wiring.groups
+        leads = groups.get((PIPELINE, context.leads))
+        if context.seat.leads and leads is not None and context.device.type == "cpu":
+            index, last = context.seat.stage, context.stages - 1
+            before = context.microbatches * _bytes(inputs) if index > 0 else 0
+            after = context.microbatches * _bytes(outputs) if index < last else 0
+            warm_up(leads, index=index, before=before, after=after)
         return PlanStage(
             module,
             index=context.seat.stage,
@@ -58,7 +65,7 @@ class Work:
             device=context.device,
             inputs=inputs,
             outputs=outputs,
-            leads=groups.get((PIPELINE, context.leads)),
+            leads=leads,
             slices=groups.get((SLICES, context.slices)),
             clock=self.clock,
         )
@@ -83,3 +90,7 @@ class Work:
     def save(self, step: int) -> str | None:
         """Write a checkpoint; the rank that finishes it answers with its path."""
         raise NotImplementedError
+
+
+def _bytes(tensors: tuple[torch.Tensor, ...]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

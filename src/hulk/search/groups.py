@@ -32,29 +32,37 @@ class GroupSearch:
         self.rng = rng
         self.packed = pack(spaces)
         self.bench = recipes.make_bench(self.packed)
+        self._report: Callable[[float], None] | None = None
         self.served = np.zeros((len(spaces), recipes.BUCKETS, recipes.COLUMNS), np.int64)
 
-    def race(
-        self, *, moves: int, deadline: float, stop: Callable[[], bool], starts: Sequence[Ints] = ()
-    ) -> list[State]:
-        """The best states found, best first, with so many moves in all, or by the deadline on the monotonic clock.
-        `starts`: owners of all machines to begin with, besides those drawn."""
-        deals = [self.judged(owner) for owner in starts]
-        while len(deals) < _STARTS:
-            deals.append(self._drawn())
+    def deals(
+        self,
+        *,
+        moves: int,
+        deadline: float,
+        stop: Callable[[], bool],
+        starts: Sequence[Ints] = (),
+        report: Callable[[float], None] | None = None,
+    ) -> list[Deal]:
+        """The best deals found, best first, with so many moves in all, or by the deadline on the monotonic clock.
+        `starts`: owners of all machines to begin with, besides those drawn. `report` hears the cost of a deal after
+        every few moves."""
+        self._report = report
+        found = [self.judged(owner) for owner in starts]
+        while len(found) < _STARTS:
+            found.append(self._drawn())
         begin = time.monotonic()
-        rounds, last = _STARTS.bit_length(), deals
+        rounds, last = _STARTS.bit_length(), found
         each = max(1, moves // (rounds * _STARTS))
         for turn in range(rounds):
-            keep = max(1, _STARTS >> turn)
-            deals = sorted(deals, key=self.cost)[:keep]
+            found = sorted(found, key=self.cost)[: max(1, _STARTS >> turn)]
             until = begin + (deadline - begin) * (turn + 1) / rounds
-            for i in range(len(deals)):
+            for i, deal in enumerate(found):
                 now = time.monotonic()
-                deals[i] = self._improved(deals[i], each << turn, now + (until - now) / (len(deals) - i), stop)
-            if len(deals) > 1:
-                last = list(deals)
-        return [self.state(deal) for deal in sorted([*deals, *last], key=self.cost)[:_ANSWERS]]
+                found[i] = self._improved(deal, each << turn, now + (until - now) / (len(found) - i), stop)
+            if len(found) > 1:
+                last = list(found)
+        return sorted([*found, *last], key=self.cost)[:_ANSWERS]
 
     def cost(self, deal: Deal) -> float:
         """The default objective of a deal."""
@@ -87,6 +95,8 @@ class GroupSearch:
             hot, cold = (_HOT * (_COLD / _HOT) ** x for x in (done, ahead))
             improve(self.packed, self.bench, deal, best, self.served, part, hot, cold, self._seed())
             made += part
+            if self._report:
+                self._report(self.cost(best))
             now = time.monotonic()
             if now >= deadline:
                 break

@@ -1,0 +1,91 @@
+"""The network inside the planner: in every process of a search, and in the benchmark."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scenes import exported, exported_folder
+
+from gnn import Given, Kept, Watch, build_report, draw
+from hulk.gnn.generator import Scale, scattered
+from hulk.gnn.labels import compute_model
+from hulk.planner import Policy, plan_in_parallel, plan_jobs
+from hulk.propose.graph import Graph
+from hulk.propose.network import Network
+
+LIMITS = {"time_limit": 1.0, "evaluations": 300}
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A network that writes down which process has run it to the end."""
+
+    network: Network
+    log: Path
+
+    def run(self, graph: Graph, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        answer = self.network.run(graph, known)
+        with self.log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return answer
+
+
+def test_every_process_of_a_search_runs_the_network_it_was_given(tmp_path):
+    cluster, jobs = scattered(3, Scale(32, 32, 3))
+    network = Logged(exported(), tmp_path / "log")
+    compute = compute_model()
+    plan_in_parallel(cluster, jobs, compute=compute, workers=2, network=network, **LIMITS)
+    assert len(set((tmp_path / "log").read_text().split())) == 2
+
+
+def test_the_papers_policy_gives_a_plan_in_one_shot(tmp_path):
+    cluster, jobs = scattered(3, Scale(32, 32, 3))
+    network = Logged(exported(), tmp_path / "log")
+    result = plan_jobs(cluster, jobs, compute=compute_model(), network=network, policy=Policy.PAPER, **LIMITS)
+    assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
+    assert len((tmp_path / "log").read_text().split()) == 1
+
+
+def test_benchmark_scenes_are_spread_over_sizes_and_have_several_jobs():
+    scenes = [draw(number, 0) for number in range(16)]
+    assert len({scene.seed for scene in scenes}) == 16
+    assert min(scene.seed for scene in scenes) >= 1_000_000
+    assert all(len(scene.jobs) > 1 for scene in scenes)
+    sizes = np.log(sorted(scene.machines for scene in scenes))
+    assert np.diff(sizes) == pytest.approx(math.log(1000 / 32) / 16, rel=0.2)
+
+
+def test_the_cheapest_plan_is_kept(tmp_path):
+    scene = draw(0, 0)
+    search = scene.search()
+    path = tmp_path / "kept.json"
+    Kept(path).offer(scene, search, 10.0, "a", searched_s=60)
+    assert Kept(path).offer(scene, search, 11.0, "b").found_by == "a"
+    best = Kept(path).offer(scene, search, 9.0, "c")
+    assert (best.cost, best.found_by, best.searched_s) == (9.0, "c", 60)
+    assert Kept(path).get(scene, search) == best
+    assert Kept(path).get(scene, draw(1, 0).search()) is None  # priced differently
+
+
+def test_a_watch_notes_when_the_target_is_met():
+    watch = Watch(target=10.0, begin=0.0)
+    watch.report(11.0)
+    assert not watch.stop()
+    watch.report(9.5)
+    met = watch.seconds
+    watch.report(9.0)
+    assert watch.stop()
+    assert (watch.seconds, watch.cost) == (met, 9.0)
+
+
+def test_the_benchmark_prices_proposals(tmp_path, monkeypatch):
+    monkeypatch.setattr("gnn.BASELINE_LIMIT", 0.3)
+    given = Given(scenes=1, cap=1.0, network=exported_folder())
+    report = build_report(given, ["proposal"], Kept(tmp_path / "kept.json"))
+    assert report.figures["proposal_median_gap_percent"] > 0
+    assert 0 <= report.figures["better_than_greedy_share"] <= 1
