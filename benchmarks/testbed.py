@@ -239,7 +239,11 @@ def write_part_of_hulk47(folder: Path) -> tuple[str, str]:
         "regions": {machine.region: {"at": [0, 0]} for machine in machines},
         "machines": [
             {
-                "name": m.name, "region": m.region, "gpu": m.gpu.name, "gpus": 1, "network": "2 Gbit/s",
+                "name": m.name,
+                "region": m.region,
+                "gpu": m.gpu.name,
+                "gpus": 1,
+                "network": "2 Gbit/s",
                 "memory": f"{(TORCH.reserved(m.gpu) + m.memory / MEMORY_SCALE) * 1e-6:.0f} MB",
             }
             for m in machines
