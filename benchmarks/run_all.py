@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-BENCHMARKS = ("layer_accuracy", "step_accuracy", "speed", "optimality", "paper", "scale", "peers")
+BENCHMARKS = ("layer_accuracy", "step_accuracy", "speed", "optimality", "paper", "scale", "testbed", "peers", "gnn")
 
 
 def main() -> int:

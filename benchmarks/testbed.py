@@ -3,9 +3,10 @@
 1. Twenty configurations, each drawn from a seed of its own: 2 to 8 machines in 2 to 4 regions, 5 to 150 ms, 50 to 500
    Mbit/s, 1 to 3 replicas, equal and unequal stages, all schedules. Drawn again until the prediction is a step of 1 to
    4 s with a tenth of compute; the prediction never sees a measurement. Measured: the median step after the first.
-2. The paper's claim on a part of hulk47: ten of its machines in five cities with their latencies, one GPU each, all
-   bandwidths divided by the same number, and jobs small enough for that. Hulk's plan and the systems A, B and C, each
-   run in turn. C is no plan that can be run (tensor parallel over machines), so its price stands for it.
+2. The paper's claim on a part of hulk47: eight of its machines in four cities with their latencies, one GPU each, all
+   bandwidths and the GPUs' memory divided by one number each, and jobs small enough for that. Hulk's plan and the
+   systems A, B and C, each run in turn, by the same plans that `hulk validate` runs. C is no plan that can be run
+   (tensor parallel over machines), so its price stands for it.
 
 Needs what `hulk testbed` needs: Linux, root. `--only` runs some configurations, for looking at them.
 """
@@ -216,6 +217,8 @@ def compare_prices(report: Report, folder: Path, compute: ComputeModel, numbers:
         errors.append(abs(measured.error) * 100)
         cells = [f"{measured.predicted:.2f} s", f"{measured.seconds:.2f} s", f"{100 * measured.error:+.1f} %"]
         rows.append([*configuration.row, *cells])
+        report.figure(f"configuration.{number}.predicted_s", measured.predicted)
+        report.figure(f"configuration.{number}.measured_s", measured.seconds)
         print(*rows[-1], "steps", *(f"{s:.2f}" for s in measured.steps), file=sys.stderr, flush=True)
     head = ["", "model", "machines", "regions", "stages", "replicas", "schedule", "sync"]
     report.table("predicted and measured step", [*head, "predicted", "measured", "error"], rows)

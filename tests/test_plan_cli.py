@@ -159,3 +159,17 @@ def test_the_papers_policy_without_a_readable_network_exits_2(folder):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "--policy paper needs the network" in done.stderr
+
+
+def test_replan_with_the_network_and_without(folder, random_network):
+    (folder / "many.yaml").write_text(MANY)
+    assert hulk("plan", "many.yaml", "j.yaml", "-o", "p.json", *QUICK, "--no-gnn", cwd=folder).returncode == 0
+    plans = json.loads((folder / "p.json").read_text())["jobs"]["a"]["pipelines"]
+    lost = ("--lost", plans[0]["stages"][0]["machine"], "--cluster", "many.yaml", "--jobs", "j.yaml", *QUICK)
+    done = hulk_with(random_network, "replan", "p.json", *lost, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    _missing(folder / "network")
+    for options, lines in (((), 1), (("--no-gnn",), 0)):
+        done = hulk_with(folder / "network", "replan", "p.json", *lost, *options, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stderr.splitlines()) == lines

@@ -44,7 +44,7 @@ _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
 _DEALING = 0.4
 _LEAST_FOR_NETWORK = 24
-_SAMPLES = 12
+_SAMPLES = 10
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -126,7 +126,7 @@ def plan_jobs(
     )
     if policy is Policy.PAPER:
         return _result(annealer, _as_the_paper_does(spaces, rng, network), cluster)
-    starts = _Starts(evaluations // 2, network, begin, time_limit)
+    starts = _Starts(evaluations // 2, network, begin, time_limit, progress)
     states = _first_states(spaces, annealer, rng, starts)
     if progress:
         progress(time.monotonic() - begin, annealer.cost(states[0]))
@@ -166,6 +166,7 @@ class _Starts:
     network: Proposing | None
     begin: float
     time_limit: float
+    progress: Progress | None
 
 
 def _first_states(
@@ -179,7 +180,9 @@ def _first_states(
         groups = GroupSearch(spaces, rng)
         proposed = _proposed(groups, rng, starts.network)
         deadline = begin + _DEALING * time_limit
-        deals = groups.deals(moves=starts.moves, deadline=deadline, stop=annealer.stop, starts=proposed)
+        deals = groups.deals(
+            moves=starts.moves, deadline=deadline, stop=annealer.stop, starts=proposed, report=_telling(starts)
+        )
         found = [groups.state(deal) for deal in deals]
     found = sorted(found, key=annealer.cost)[:_RACERS]
     for state in found:
@@ -190,6 +193,21 @@ def _first_states(
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):
                 state.apply({job: better[0]}, {job: better[1]})
     return sorted(found, key=annealer.cost)
+
+
+def _telling(starts: _Starts) -> Callable[[float], None] | None:
+    """Progress for whoever asks, whenever the best deal so far is a better one."""
+    if starts.progress is None:
+        return None
+    tell, least = starts.progress, float("inf")
+
+    def report(cost: float) -> None:
+        nonlocal least
+        if cost < least:
+            least = cost
+            tell(time.monotonic() - starts.begin, cost)
+
+    return report
 
 
 def _proposed(groups: GroupSearch, rng: np.random.Generator, network: Proposing | None) -> list[NDArray[np.int64]]:

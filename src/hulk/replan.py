@@ -24,6 +24,7 @@ from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
 from hulk.planner import DEFAULT_EVALUATIONS, plan_jobs, why_waiting
+from hulk.propose.network import Proposing
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.existing import change_cluster, machines_of, restrict, skeleton_of
 from hulk.search.objective import job_cost
@@ -48,10 +49,11 @@ def replan(
     time_limit: float = 60.0,
     evaluations: int = DEFAULT_EVALUATIONS,
     keep_from: Mapping[str, frozenset[str]] | None = None,
+    network: Proposing | None = None,
 ) -> Replan:
     """The plan from now on. `horizon` is the seconds within which a change must pay back. The same seed gives the same
-    answer, unless the time limit cuts it short. `keep_from` names machines that a job must not use.
-    `plan` has passed `hulk.domain.check` on `cluster`."""
+    answer, unless the time limit cuts it short. `keep_from` names machines that a job must not use; a `network`
+    proposes where planning anew starts. `plan` has passed `hulk.domain.check` on `cluster`."""
     left = change_cluster(cluster, lost, joined)
     if not left.machines:
         raise InputError("no machine is left")
@@ -73,7 +75,7 @@ def replan(
     if not broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return _answer(scene, stay, (), f"{what}: nothing changes")
-    planner = _Replanner(scene, keep_from or {}, seed, evaluations, time.monotonic() + time_limit)
+    planner = _Replanner(scene, keep_from or {}, seed, evaluations, time.monotonic() + time_limit, network)
     best = planner.repair(stay, broken)
     best = planner.grow(best)
     planner.everything()
@@ -87,13 +89,20 @@ class _Replanner:
     """The ways to go on, tried one after the other; `tried` keeps the whole plans that were looked at."""
 
     def __init__(
-        self, scene: Scene, keep_from: Mapping[str, frozenset[str]], seed: int, evaluations: int, deadline: float
+        self,
+        scene: Scene,
+        keep_from: Mapping[str, frozenset[str]],
+        seed: int,
+        evaluations: int,
+        deadline: float,
+        network: Proposing | None,
     ) -> None:
         self.scene = scene
         self.keep_from = keep_from
         self.seed = seed
         self.evaluations = evaluations
         self.deadline = deadline
+        self.network = network
         self.tried: list[Option] = []
         places = Places.of(scene.every)
         self.spaces = {
@@ -184,7 +193,7 @@ class _Replanner:
         scene = self.scene
         result = plan_jobs(
             cluster, jobs, compute=scene.compute, engine=scene.engine, time_limit=limit, evaluations=evaluations,
-            seed=self.seed, keep_from=self.keep_from,
+            seed=self.seed, keep_from=self.keep_from, network=self.network,
         )  # fmt: skip
         return result.plan.jobs
 

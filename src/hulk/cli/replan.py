@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def replan(
     time_limit: LimitOption = 20.0,
     evaluations: EvaluationsOption = 40_000,
     seed: SeedOption = 0,
+    no_gnn: NoGnnOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
@@ -44,6 +46,7 @@ def replan(
     Exit code 3 when a job that ran cannot run any more; the others are planned.
     """
     from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cli.plan import usable_network
     from hulk.errors import InputError
     from hulk.io.joined_file import load_joined
     from hulk.io.plan_file import dump_plan, save_plan
@@ -59,6 +62,7 @@ def replan(
     result = plan_again(
         inputs.plan, base, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds, compute=inputs.compute,
         seed=seed, time_limit=time_limit, evaluations=evaluations,
+        network=None if no_gnn else usable_network(),
     )  # fmt: skip
     if out:
         save_plan(result.plan, out, cluster=result.cluster.name)

@@ -41,13 +41,13 @@ def chain_pieces(size: float) -> int:
 @dataclass(frozen=True)
 class Share:
     """`size` bytes of gradients that the stages `members` add up, once their backward passes have reached `layers`,
-    which is the lowest of their layers for each member. `single`: it is one parameter, which the first member updates
-    for all where the optimizer is sharded; otherwise each has a part."""
+    which is the lowest of their layers for each member. `owned`: the bytes that each member updates for all, where the
+    optimizer is sharded."""
 
     members: tuple[int, ...]
     size: float
     layers: tuple[int, ...]
-    single: bool = False
+    owned: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,8 +81,34 @@ def shares(tables: Tables, plan: Encoded, durations: Durations, sets: int) -> li
         result.append(Share(members, size, (first,) * len(members)))
     if apart:
         lowest = tuple(min(layer for layer in (0, *tied) if layer >= plan.first[n]) for n in holders)
-        result.append(Share(holders, shared, lowest, single=True))
+        result.append(Share(holders, shared, lowest))
+    if plan.shard_optimizer:
+        _deal_out(tables, plan, result, shared if tied else 0.0)
     return result
+
+
+def _deal_out(tables: Tables, plan: Encoded, dealt: Sequence[Share], shared: float) -> None:
+    """Who updates what, as `hulk.runtime.entries.owners` deals parameters out: each to the holder with the least so
+    far; here in pieces of a layer."""
+    load = np.zeros(len(plan.first))
+
+    def give(share: Share, size: float) -> None:
+        n = min(share.members, key=lambda member: (load[member], member))
+        load[n] += size
+        share.owned[n] = share.owned.get(n, 0.0) + size
+
+    by_members = {share.members: share for share in dealt}
+    if shared and dealt:
+        give(dealt[-1], shared)  # apart, or with the first layers: the last in either case
+    for layer in range(len(tables.cut)):
+        share = by_members.get(_holders(plan, [layer]))
+        if share is None:
+            continue
+        tied = shared / tables.gradient_bytes if layer == 0 else float(tables.tied[layer + 1] - tables.tied[layer])
+        split = float(tables.split[layer + 1] - tables.split[layer]) - tied
+        for part in (split, float(tables.whole[layer + 1] - tables.whole[layer])):
+            if part > 0:
+                give(share, part * tables.gradient_bytes)
 
 
 def blocked_pair(tables: Tables, plan: Encoded, wanted: Sequence[Share]) -> tuple[int, int] | None:
@@ -199,15 +225,14 @@ def _chain(wires: Wires, members: Sequence[int], ready: Times, size: float) -> T
 
 def _send_weights(wires: Wires, share: Share, ready: Times, bucket: float) -> Times:
     """When each member has what others have updated: they send it to everyone, after word that it is expected."""
-    owners = share.members[:1] if share.single else share.members
     count = max(1, ceil(share.size / bucket))
     now = ready
     for _ in range(count):
         after = dict(now)
         for b in share.members:
-            for a in owners:
+            for a, size in share.owned.items():
                 if a != b:
                     word = now[b] + float(transfer_seconds(wires.tables, wires.plan, b, a, 0.0, 1)[0])
-                    after[b] = max(after[b], wires.send(a, b, share.size / count / len(owners), max(now[a], word)))
+                    after[b] = max(after[b], wires.send(a, b, size / count, max(now[a], word)))
         now = after
     return now
