@@ -43,7 +43,7 @@ KEPT = Path(__file__).parent / "data" / "optimality.json"
 GPUS = ("gtx-1080", "t4", "v100-16", "rtx-2080ti", "rtx-3090", "a10g", "l4", "rtx-4090", "a100-40", "a100-80", "h100")
 GBIT = 1e9 / 8
 MOST_GPUS = 10
-TIME_LIMIT = 0.85
+TIME_LIMIT = 0.8
 
 
 @dataclass(frozen=True)

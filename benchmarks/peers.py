@@ -2,14 +2,17 @@
 
 On bundled clusters and on irregular ones drawn by seed. The measure is the planner's default objective by the same
 price: the weighted sum of the jobs' step times. Evolutionary and random search use all of the time; METIS and
-greedy stop when they have tried everything they know.
+greedy stop when they have tried everything they know. Hulk has two processes; the others run two at a time, each in a
+process of its own, so that all have a core.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from statistics import median
 
 from common import Report, parser
@@ -57,6 +60,12 @@ def objective(result: BaselineResult, jobs: tuple[Job, ...]) -> float:
     return sum(job_cost(job, result.seconds(job.name)) for job in jobs)
 
 
+def cost_of(peer: str, cluster: Cluster, jobs: tuple[Job, ...], limit: float) -> float:
+    """One peer's objective."""
+    compute = ComputeModel(bundled_profiles())
+    return objective(PEERS[peer](cluster, jobs, compute=compute, engine=HULK, seed=0, time_limit=limit), jobs)
+
+
 def build_report(time_limit: float = 3.0, seeds: range = SEEDS) -> Report:
     """All cases."""
     report = Report("peers")
@@ -68,10 +77,10 @@ def build_report(time_limit: float = 3.0, seeds: range = SEEDS) -> Report:
         ours = objective(hulk_result(cluster, jobs, compute, time_limit=time_limit), jobs)
         slowest = max(slowest, time.perf_counter() - start)
         limit = MORE_TIME * time_limit
-        costs = {
-            peer: objective(run(cluster, jobs, compute=compute, engine=HULK, seed=0, time_limit=limit), jobs)
-            for peer, run in PEERS.items()
-        }
+        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+            # The two that use all of their time first, side by side.
+            found = {peer: pool.submit(cost_of, peer, cluster, jobs, limit) for peer in reversed(PEERS)}
+            costs = {peer: found[peer].result() for peer in PEERS}
         best = min(costs.values())
         worst = max(worst, ours / best)
         if name.startswith("seed"):

@@ -275,7 +275,8 @@ def claim(report: Report, folder: Path, compute: ComputeModel) -> None:
     for result in results:
         cells = [f"{name}: {one.predicted:.2f} / {one.seconds:.2f} s" for name, one in result.measured.items()]
         totals = [_seconds(result.predicted_total), _seconds(result.measured_total)]
-        rows.append([result.name, *totals, "; ".join([*cells, *result.notes.values(), *result.waiting.values()])])
+        words = dict.fromkeys([*cells, *result.notes.values(), *result.waiting.values()])
+        rows.append([result.name, *totals, "; ".join(words)])
         for kind, total in (("predicted", result.predicted_total), ("measured", result.measured_total)):
             if total is not None:
                 report.figure(f"hulk47.{result.name}.{kind}_s", total)
