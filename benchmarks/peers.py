@@ -48,11 +48,12 @@ PEERS = {
 }
 
 
-def cases(seeds: range) -> list[tuple[str, Cluster, tuple[Job, ...]]]:
-    """The bundled clusters, then the irregular ones."""
+def scene(name: str) -> tuple[Cluster, tuple[Job, ...]]:
+    """A bundled cluster with its jobs, or an irregular one ("seed 7")."""
+    if name not in BUNDLED:
+        return irregular(int(name.removeprefix("seed ")))
     known = {job.name: job for job in load_jobs("paper6")}
-    bundled = [(name, load_cluster(name), tuple(known[job] for job in jobs)) for name, jobs in BUNDLED.items()]
-    return [*bundled, *((f"seed {seed}", *irregular(seed)) for seed in seeds)]
+    return load_cluster(name), tuple(known[job] for job in BUNDLED[name])
 
 
 def objective(result: BaselineResult, jobs: tuple[Job, ...]) -> float:
@@ -60,8 +61,9 @@ def objective(result: BaselineResult, jobs: tuple[Job, ...]) -> float:
     return sum(job_cost(job, result.seconds(job.name)) for job in jobs)
 
 
-def cost_of(peer: str, cluster: Cluster, jobs: tuple[Job, ...], limit: float) -> float:
+def cost_of(peer: str, name: str, limit: float) -> float:
     """One peer's objective."""
+    cluster, jobs = scene(name)
     compute = ComputeModel(bundled_profiles())
     return objective(PEERS[peer](cluster, jobs, compute=compute, engine=HULK, seed=0, time_limit=limit), jobs)
 
@@ -71,7 +73,8 @@ def build_report(time_limit: float = 3.0, seeds: range = SEEDS) -> Report:
     report = Report("peers")
     compute = ComputeModel(bundled_profiles())
     rows, worst, gains, slowest = [], 0.0, [], 0.0
-    for name, cluster, jobs in cases(seeds):
+    for name in (*BUNDLED, *(f"seed {seed}" for seed in seeds)):
+        cluster, jobs = scene(name)
         print(f"{name}: {len(cluster.machines)} machines, {len(jobs)} jobs …", file=sys.stderr)
         start = time.perf_counter()
         ours = objective(hulk_result(cluster, jobs, compute, time_limit=time_limit), jobs)
@@ -79,7 +82,7 @@ def build_report(time_limit: float = 3.0, seeds: range = SEEDS) -> Report:
         limit = MORE_TIME * time_limit
         with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
             # The two that use all of their time first, side by side.
-            found = {peer: pool.submit(cost_of, peer, cluster, jobs, limit) for peer in reversed(PEERS)}
+            found = {peer: pool.submit(cost_of, peer, name, limit) for peer in reversed(PEERS)}
             costs = {peer: found[peer].result() for peer in PEERS}
         best = min(costs.values())
         worst = max(worst, ours / best)
