@@ -20,7 +20,7 @@ def hulk(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -126,6 +126,6 @@ def test_core_needs_no_torch():
     blocked = "import sys; [sys.modules.__setitem__(m, None) for m in ('torch', 'transformers', 'matplotlib')]; "
     done = subprocess.run(
         [sys.executable, "-c", blocked + "from hulk.cli import main; main()", "price", PLAN, *FILES],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
+        capture_output=True, text=True, cwd=ROOT, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
