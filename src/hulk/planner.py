@@ -1,7 +1,8 @@
 """The planner: who trains what, cut how. The main path, top to bottom.
 
 1. Every job gets a `JobSpace`: what it may use, and prices for any shape of it.
-2. `assign` gives every job a compact group of machines, several times, with machines dearer or cheaper.
+2. `GroupSearch` deals the machines out: the network's proposals and random deals race, a recipe judges each group.
+   (Where money counts, `assign` gives every job a compact group instead.)
 3. `Annealer` improves the best of them: machines change hands, pipelines change shape.
 4. Each job's cuts and shares are refined by the true price, and the plan is checked.
 """

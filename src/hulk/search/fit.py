@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, is_cached
+from hulk.cost.compiled import drop_stale
 from hulk.cost.step import FITS, Durations, Encoded, Tables, durations, stage_memory, step_seconds
 
 Floats = NDArray[np.float64]
@@ -320,11 +320,6 @@ def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: i
         # With few microbatches the slowest stage does not decide alone.
         seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, 1)
     return seconds
-
-
-def is_compiled() -> bool:
-    """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(fit, step, pipeline)
 
 
 drop_stale(fit, step, pipeline)
