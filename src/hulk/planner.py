@@ -3,7 +3,7 @@
 1. Every job gets a `JobSpace`: what it may use, and prices for any shape of it.
 2. `GroupSearch` deals the machines out: the network's proposals and random deals race, a recipe judges each group.
    (Where money counts, `assign` gives every job a compact group instead.)
-3. `Annealer` improves the best of them: machines change hands, pipelines change shape.
+3. `Polisher` improves the best of them: machines change hands, pipelines change shape.
 4. Each job's cuts and shares are refined by the true price, and the plan is checked.
 """
 
@@ -28,22 +28,26 @@ from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
 from hulk.propose import paper_policy, proposals
 from hulk.propose.network import Proposing
-from hulk.search.anneal import Annealer, State
-from hulk.search.assign import assign, best_group, candidate_groups, machine_rates, state_bytes
+from hulk.search.assign import assign, state_bytes
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
 from hulk.search.objective import Objective
+from hulk.search.polisher import Polisher
 from hulk.search.seeds import arrange, neighbours
 from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.state import State
 from hulk.units import format_size
 
 DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
-_RACERS = 2
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
-_DEALING = 0.4
+# Shares of the time limit: until machines are dealt out, until each group's shape was searched more widely, until each
+# racer has raced, until the winner has cooled, each time from a lower heat.
+_DEALING, _ARRANGING = 0.6, 0.68
+_RACE = (0.7, 0.725, 0.75, 0.775)
+_COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
 _SAMPLES = 10
 Progress = Callable[[float, float], None]
@@ -118,38 +122,30 @@ def plan_jobs(
     ]
     load_compiled(spaces[0])
     begin = time.monotonic()  # compiling, which happens once on a machine, does not count
-    annealer = Annealer(
-        spaces,
-        objective or Objective(),
-        rng,
-        report=(lambda _, cost: progress(time.monotonic() - begin, cost)) if progress else None,
-        stop=stop,
-    )
+    groups = GroupSearch(spaces, rng)
+    polisher = Polisher(groups, objective or Objective(), report=_telling(progress, begin), stop=stop)
     if policy is Policy.PAPER:
-        return _result(annealer, _as_the_paper_does(spaces, rng, network), cluster)
-    starts = _Starts(evaluations // 2, network, begin, time_limit, progress)
-    states = _first_states(spaces, annealer, rng, starts)
-    if progress:
-        progress(time.monotonic() - begin, annealer.cost(states[0]))
-    # A race of the best starts, then on with the winner: hot, from what that left idle, cold. Cold at the end, since a
-    # large job's gains must not cost the small ones their best machines.
+        return _result(polisher, _as_the_paper_does(groups, network), cluster)
+    starts = _Starts(6 * evaluations // 10, network, begin, time_limit)
+    states = _first_states(polisher, starts)
+    # A race of the best starts, then on with the winner, which cools twice: a large job's gains must not cost the small
+    # ones their best machines.
     race = [
-        annealer.run(each, evaluations=evaluations // 10, deadline=begin + (0.6 + 0.05 * i) * time_limit, hot=0.03)
-        for i, each in enumerate(states)
+        polisher.run(each, moves=evaluations // 20, deadline=begin + until * time_limit, hot=0.03)
+        for each, until in zip(states, _RACE, strict=False)
     ]
-    state = min(race, key=annealer.cost)
-    for part, until, hot in ((0.35, 0.78, 0.01), (0.25, 0.87, 0.003), (0.1, 0.92, 1e-5)):
-        state = annealer.run(state, evaluations=int(evaluations * part), deadline=begin + until * time_limit, hot=hot)
-        until_idle = min(begin + 0.95 * time_limit, time.monotonic() + 0.05 * time_limit)
-        state = _take_what_is_idle(annealer, state, rng, until_idle)
-    return _result(annealer, state, cluster)
+    state = min(race, key=polisher.cost)
+    for until, hot in _COOLING:
+        state = polisher.run(state, moves=evaluations // 10, deadline=begin + until * time_limit, hot=hot)
+    return _result(polisher, state, cluster)
 
 
-def _result(annealer: Annealer, state: State, cluster: Cluster) -> PlanResult:
-    spaces = annealer.spaces
+def _result(polisher: Polisher, state: State, cluster: Cluster) -> PlanResult:
+    spaces = polisher.groups.spaces
     plan, seconds = _finish(spaces, state, cluster)
     finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
-    return PlanResult(plan, seconds, annealer.cost(finished), sum(space.evaluations for space in spaces))
+    tried = polisher.groups.tried + sum(space.evaluations for space in spaces)
+    return PlanResult(plan, seconds, polisher.cost(finished), tried)
 
 
 def load_compiled(space: JobSpace) -> None:
@@ -167,72 +163,70 @@ class _Starts:
     network: Proposing | None
     begin: float
     time_limit: float
-    progress: Progress | None
 
 
-def _first_states(
-    spaces: Sequence[JobSpace], annealer: Annealer, rng: np.random.Generator, starts: _Starts
-) -> list[State]:
+def _first_states(polisher: Polisher, starts: _Starts) -> list[State]:
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
-    begin, time_limit = starts.begin, starts.time_limit
-    if annealer.objective.needs_money:
-        found = _assigned(spaces, rng, begin, time_limit)
+    begin, time_limit, groups = starts.begin, starts.time_limit, polisher.groups
+    if polisher.objective.needs_money:
+        found = _assigned(groups, begin, time_limit)
     else:
-        groups = GroupSearch(spaces, rng)
-        proposed = _proposed(groups, rng, starts.network)
-        deadline = begin + _DEALING * time_limit
         deals = groups.deals(
-            moves=starts.moves, deadline=deadline, stop=annealer.stop, starts=proposed, report=_telling(starts)
+            moves=starts.moves,
+            deadline=begin + _DEALING * time_limit,
+            stop=polisher.stop,
+            starts=_proposed(groups, starts.network),
+            report=polisher.report,
         )
         found = [groups.state(deal) for deal in deals]
-    found = sorted(found, key=annealer.cost)[:_RACERS]
+    found = sorted(found, key=polisher.cost)[: len(_RACE)]
     for state in found:
-        for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
-            if skeleton is None or time.monotonic() - begin > 0.55 * time_limit:
+        for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):
+            if skeleton is None or time.monotonic() - begin > _ARRANGING * time_limit:
                 continue
             better = arrange(space, sorted(skeleton.machines))
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):
                 state.apply({job: better[0]}, {job: better[1]})
-    return sorted(found, key=annealer.cost)
+    return sorted(found, key=polisher.cost)
 
 
-def _telling(starts: _Starts) -> Callable[[float], None] | None:
-    """Progress for whoever asks, whenever the best deal so far is a better one."""
-    if starts.progress is None:
+def _telling(progress: Progress | None, begin: float) -> Callable[[float], None] | None:
+    """Progress for whoever asks, whenever the best so far is a better one."""
+    if progress is None:
         return None
-    tell, least = starts.progress, float("inf")
+    tell, least = progress, float("inf")
 
     def report(cost: float) -> None:
         nonlocal least
         if cost < least:
             least = cost
-            tell(time.monotonic() - starts.begin, cost)
+            tell(time.monotonic() - begin, cost)
 
     return report
 
 
-def _proposed(groups: GroupSearch, rng: np.random.Generator, network: Proposing | None) -> list[NDArray[np.int64]]:
+def _proposed(groups: GroupSearch, network: Proposing | None) -> list[NDArray[np.int64]]:
     """The network's proposals; none on few machines, where the search is done before the network has answered."""
     if network is None or len(groups.packed.place) < _LEAST_FOR_NETWORK:
         return []
-    return proposals(groups.packed, rng, samples=_SAMPLES, network=network)
+    return proposals(groups.packed, groups.rng, samples=_SAMPLES, network=network)
 
 
-def _as_the_paper_does(spaces: Sequence[JobSpace], rng: np.random.Generator, network: Proposing | None) -> State:
+def _as_the_paper_does(groups: GroupSearch, network: Proposing | None) -> State:
     """One shot of the network, jobs from large to small, a memory check; then the best shape on every group."""
     if network is None:
         raise InputError("the paper's policy needs the network", hint="leave --no-gnn away")
-    groups = GroupSearch(spaces, rng)
     state = groups.state(groups.judged(paper_policy(groups.packed, network)))
-    for job, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
+    for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):
         better = arrange(space, sorted(skeleton.machines)) if skeleton else None
         if better and 0 <= better[1] < (state.seconds[job] or 0.0):
             state.apply({job: better[0]}, {job: better[1]})
     return state
 
 
-def _assigned(spaces: Sequence[JobSpace], rng: np.random.Generator, begin: float, time_limit: float) -> list[State]:
+def _assigned(groups: GroupSearch, begin: float, time_limit: float) -> list[State]:
     """Several assignments, with machines dearer or cheaper."""
+    spaces, rng = groups.spaces, groups.rng
     found: list[State] = []
     for attempt, scale in enumerate(_SCALES):
         if attempt and time.monotonic() - begin > 0.3 * time_limit:
@@ -241,26 +235,6 @@ def _assigned(spaces: Sequence[JobSpace], rng: np.random.Generator, begin: float
         starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
         found.append(State.of([s.skeleton for s in starts], [s.seconds if s.skeleton else None for s in starts]))
     return found
-
-
-def _take_what_is_idle(annealer: Annealer, state: State, rng: np.random.Generator, deadline: float) -> State:
-    """Every job, the small ones first, looks again at its own machines together with the idle ones."""
-    spaces = annealer.spaces
-    by_size = sorted(range(len(spaces)), key=lambda j: state_bytes(spaces[j]))
-    for done, job in enumerate(by_size):
-        space, seconds = spaces[job], state.seconds[job]
-        now = time.monotonic()
-        until = now + (deadline - now) / (len(by_size) - done)
-        free = {machine for machine in space.allowed if state.owner.get(machine, job) == job}
-        rate = machine_rates(space)
-        groups = candidate_groups(space, free, rate, rng, _centres(spaces), max(1, 4 * len(free) // len(spaces)))
-        found = best_group(space, groups, rate, 0.0, until)
-        if found.skeleton is not None and (seconds is None or found.seconds < seconds):
-            trial = state.copy()
-            trial.apply({job: found.skeleton}, {job: found.seconds})
-            if annealer.cost(trial) < annealer.cost(state):
-                state = trial
-    return state
 
 
 def _centres(spaces: Sequence[JobSpace]) -> int:

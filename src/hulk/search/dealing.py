@@ -17,7 +17,7 @@ from hulk.cost import pipeline, step
 from hulk.cost.compiled import drop_stale, is_cached
 from hulk.search import fit, packed, recipes
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS, SAMPLES, Bench, look
+from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, look
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,8 +38,12 @@ def empty_deal(packed: Packed) -> Deal:
 
 
 @njit(cache=True)
-def _cost(packed: Packed, job: int, seconds: float) -> float:
-    cost: float = packed.weight[job] * seconds if seconds >= 0 else packed.waiting[job]  # also where it is open
+def cost_of(packed: Packed, job: int, seconds: float) -> float:
+    """A job's part of the default objective. Seconds below zero: it waits, and the nearer to zero the less is missing
+    for it to run, so that search can see which way to go. Where its time is open (nan), all is missing."""
+    cost: float = packed.weight[job] * seconds
+    if not seconds >= 0:
+        cost = packed.waiting[job] * (1 + 1e-2 * min(-seconds, 1e3) if seconds < 0 else 11.0)
     return cost
 
 
@@ -102,7 +106,7 @@ def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
 
 
 @njit(cache=True)
-def _taker(packed: Packed, machine: int, giver: int, owner: Ints) -> int:
+def taker_of(packed: Packed, machine: int, giver: int, owner: Ints) -> int:
     """Mostly the owner of a machine near by; sometimes anybody, sometimes nobody."""
     jobs = packed.allowed.shape[0]
     draw = np.random.random()
@@ -125,7 +129,7 @@ def _give(packed: Packed, owner: Ints, touched: Ints) -> int:
     machines = owner.shape[0]
     machine = np.random.randint(0, machines)
     giver = owner[machine]
-    taker = _taker(packed, machine, giver, owner)
+    taker = taker_of(packed, machine, giver, owner)
     if taker == giver:
         return 0
     wide = np.random.random() < 0.3
@@ -247,7 +251,7 @@ def _relocate(packed: Packed, owner: Ints, touched: Ints) -> int:
             power += packed.rate[job, m]
     if power == 0:
         power = packed.rate[job].sum() / jobs
-    power *= np.exp(0.5 * np.random.normal())
+    power *= np.exp(0.7 * np.random.normal())
     if not _around(packed, job, np.random.randint(0, machines), power, owner, False):
         return 0
     count = 1
@@ -276,7 +280,7 @@ def _relocate(packed: Packed, owner: Ints, touched: Ints) -> int:
 
 
 @njit(cache=True)
-def _one_of(packed: Packed, deal: Deal) -> int:
+def draw_job(packed: Packed, deal: Deal) -> int:
     """A job: half of the time any, half of the time by its part of the objective, where there is most to gain."""
     jobs = deal.seconds.shape[0]
     if np.random.random() < 0.5:
@@ -309,8 +313,9 @@ def improve(
         owner[:] = deal.owner
         draw = np.random.random()
         alone = move < 0 or draw < 0.25
+        moved = 0.3 <= draw < 0.37
         if alone:
-            touched[0] = move + jobs if move < 0 else _one_of(packed, deal)
+            touched[0] = move + jobs if move < 0 else draw_job(packed, deal)
             count = 1
         elif draw < 0.3:
             count = _exchange(packed, owner, touched)
@@ -327,34 +332,40 @@ def improve(
         loss, before = 0.0, 0.0
         for i in range(count):
             j = touched[i]
-            samples = SAMPLES if move < 0 else 1 if np.random.random() < 0.15 else 0
+            samples = 2 if alone else 1 if np.random.random() < 0.15 else 0
+            if move < 0:
+                samples = SAMPLES
+            elif moved or deal.seconds[j] < 0:
+                samples = FEW_SAMPLES
             after[j] = look(packed, bench, j, owner, deal.recipes[j], served, samples, chosen[j])
-            before += _cost(packed, j, deal.seconds[j])
-            loss += _cost(packed, j, after[j])
+            before += cost_of(packed, j, deal.seconds[j])
+            loss += cost_of(packed, j, after[j])
         loss -= before
         scale = before
         if not alone:
             scale = 1e-12
             for j in range(jobs):
                 if deal.seconds[j] >= 0:
-                    scale += _cost(packed, j, deal.seconds[j])
+                    scale += cost_of(packed, j, deal.seconds[j])
         if move < 0 or loss <= 0 or np.random.random() < np.exp(-loss / (heat * scale)):
             deal.owner[:] = owner
             for i in range(count):
                 j = touched[i]
                 deal.seconds[j] = after[j]
                 deal.recipes[j] = chosen[j]
-            if move >= -1 and (np.isnan(best.seconds[0]) or _total(packed, deal) < _total(packed, best) * (1 - 1e-9)):
+            is_first = np.isnan(best.seconds[0])
+            if move >= -1 and (is_first or total_cost(packed, deal) < total_cost(packed, best) * (1 - 1e-9)):
                 best.owner[:] = deal.owner
                 best.recipes[:] = deal.recipes
                 best.seconds[:] = deal.seconds
 
 
 @njit(cache=True)
-def _total(packed: Packed, deal: Deal) -> float:
+def total_cost(packed: Packed, deal: Deal) -> float:
+    """The default objective of a deal."""
     total = 0.0
     for j in range(deal.seconds.shape[0]):
-        total += _cost(packed, j, deal.seconds[j])
+        total += cost_of(packed, j, deal.seconds[j])
     return total
 
 

@@ -11,21 +11,22 @@ from numpy.typing import NDArray
 
 from hulk.domain.plan import Recompute, Sync
 from hulk.search import recipes
-from hulk.search.anneal import State
-from hulk.search.dealing import Deal, deal_out, empty_deal, improve
+from hulk.search.dealing import Deal, deal_out, empty_deal, improve, total_cost
 from hulk.search.evaluate import JobSpace
 from hulk.search.packed import pack
 from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.state import State
 
-_HOT, _COLD = 0.02, 3e-4
-_STARTS = 16
-_ANSWERS = 3
+_HOT, _COLD = 0.01, 3e-4
+_STARTS = 64
+_ANSWERS = 4
+_DRAWING = 0.2  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
 Ints = NDArray[np.int64]
 
 
 class GroupSearch:
-    """A race of deals: every start gets a few moves; the better half goes on with twice as many, until one is left."""
+    """A race of deals: every start gets a few moves; the better half goes on with twice as many, until few are left."""
 
     def __init__(self, spaces: Sequence[JobSpace], rng: np.random.Generator) -> None:
         self.spaces = list(spaces)
@@ -33,6 +34,7 @@ class GroupSearch:
         self.packed = pack(spaces)
         self.bench = recipes.make_bench(self.packed)
         self._report: Callable[[float], None] | None = None
+        self.tried = 0
         self.served = np.zeros((len(spaces), recipes.BUCKETS, recipes.COLUMNS), np.int64)
 
     def deals(
@@ -48,11 +50,14 @@ class GroupSearch:
         `starts`: owners of all machines to begin with, besides those drawn. `report` hears the cost of a deal after
         every few moves."""
         self._report = report
+        begin = time.monotonic()
         found = [self.judged(owner) for owner in starts]
-        while len(found) < _STARTS:
+        while len(found) < _STARTS and (
+            len(found) < _ANSWERS or time.monotonic() - begin < _DRAWING * (deadline - begin)
+        ):
             found.append(self._drawn())
         begin = time.monotonic()
-        rounds, last = _STARTS.bit_length(), found
+        rounds = (_STARTS // _ANSWERS).bit_length()
         each = max(1, moves // (rounds * _STARTS))
         for turn in range(rounds):
             found = sorted(found, key=self.cost)[: max(1, _STARTS >> turn)]
@@ -60,18 +65,15 @@ class GroupSearch:
             for i, deal in enumerate(found):
                 now = time.monotonic()
                 found[i] = self._improved(deal, each << turn, now + (until - now) / (len(found) - i), stop)
-            if len(found) > 1:
-                last = list(found)
-        return sorted([*found, *last], key=self.cost)[:_ANSWERS]
+        return sorted(found, key=self.cost)
 
     def cost(self, deal: Deal) -> float:
         """The default objective of a deal."""
-        packed = self.packed
-        return float(np.where(deal.seconds >= 0, packed.weight * deal.seconds, packed.waiting).sum())
+        return float(total_cost(self.packed, deal))
 
     def state(self, deal: Deal) -> State:
         """A deal as skeletons."""
-        skeletons = [self._skeleton(job, deal) for job in range(len(self.spaces))]
+        skeletons = [self._made(job, deal) for job in range(len(self.spaces))]
         return State.of(skeletons, [float(s) if s >= 0 else None for s in deal.seconds])
 
     def judged(self, owner: Ints) -> Deal:
@@ -82,7 +84,7 @@ class GroupSearch:
 
     def _drawn(self) -> Deal:
         deal = empty_deal(self.packed)
-        deal_out(self.packed, deal, self._seed())
+        deal_out(self.packed, deal, self.draw_seed())
         return self.judged(deal.owner)
 
     def _improved(self, deal: Deal, moves: int, deadline: float, stop: Callable[[], bool]) -> Deal:
@@ -93,8 +95,9 @@ class GroupSearch:
             part = min(_CHUNK, moves - made)
             ahead = max((made + part) / moves, done)
             hot, cold = (_HOT * (_COLD / _HOT) ** x for x in (done, ahead))
-            improve(self.packed, self.bench, deal, best, self.served, part, hot, cold, self._seed())
+            improve(self.packed, self.bench, deal, best, self.served, part, hot, cold, self.draw_seed())
             made += part
+            self.tried += part
             if self._report:
                 self._report(self.cost(best))
             now = time.monotonic()
@@ -103,22 +106,14 @@ class GroupSearch:
             done = max(made / moves, (now - begin) / (deadline - begin))
         return best
 
-    def _seed(self) -> int:
+    def draw_seed(self) -> int:
+        """A seed for compiled code."""
         return int(self.rng.integers(2**31))
 
-    def _skeleton(self, job: int, deal: Deal) -> Skeleton | None:
-        if deal.seconds[job] < 0:
-            return None
-        recipe = deal.recipes[job]
-        recipes.shape(self.packed, self.bench, job, deal.owner, recipe)
-        count = int(self.bench.pipelines[0])
-        starts = self.bench.starts[: count + 1].tolist()
-        slots = [
-            Slot(machine, ranks)
-            for machine, ranks in zip(
-                self.bench.machine[: starts[-1]].tolist(), self.bench.ranks[: starts[-1]].tolist(), strict=True
-            )
-        ]
+    def skeleton(self, job: int, machine: Ints, ranks: Ints, starts: Ints, recipe: Ints) -> Skeleton:
+        """A job's pipelines, in arrays with one entry a slot, and a recipe's switches."""
+        firsts = starts.tolist()
+        slots = [Slot(*pair) for pair in zip(machine[: firsts[-1]].tolist(), ranks[: firsts[-1]].tolist(), strict=True)]
         variant = int(recipe[recipes.VARIANT])
         settings = Settings(
             microbatch=int(self.packed.sizes[job, variant // 2]),
@@ -128,5 +123,12 @@ class GroupSearch:
             sync=Sync.BY_REGION if recipe[recipes.BY_REGION] else Sync.RING,
             shard_optimizer=bool(recipe[recipes.SHARD]),
         )
-        chains = tuple(tuple(slots[a:b]) for a, b in pairwise(starts))
-        return Skeleton(chains, settings)
+        return Skeleton(tuple(tuple(slots[a:b]) for a, b in pairwise(firsts)), settings)
+
+    def _made(self, job: int, deal: Deal) -> Skeleton | None:
+        """What a job's recipe makes of its machines."""
+        if deal.seconds[job] < 0:
+            return None
+        bench, recipe = self.bench, deal.recipes[job]
+        recipes.shape(self.packed, bench, job, deal.owner, recipe)
+        return self.skeleton(job, bench.machine, bench.ranks, bench.starts[: int(bench.pipelines[0]) + 1], recipe)

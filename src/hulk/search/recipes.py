@@ -30,9 +30,11 @@ COLUMNS = 13
 # WAY: neighbours along a tour in one pipeline; in different ones at the same stage; blocks that end with a region.
 BLOCKS, STRIPES, REGIONS = range(3)
 LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+PIPELINES = np.array([1, 2, 3, 4, 6, 8])
 EXTRAS = np.array([0, 1, 2, 4, 8, 12, 16, 24, 32])
 BUCKETS = 48
-SAMPLES = 24
+NOTHING = -1e12  # seconds of a step of a job that has no machines: further from running than any that has some
+SAMPLES, FEW_SAMPLES = 24, 6
 
 
 class Bench(NamedTuple):
@@ -69,7 +71,7 @@ def make_bench(packed: Packed) -> Bench:
         slot_ranks=ints(),
         order=ints(places),
         power=np.zeros(places),
-        starts=ints(slots + 1),
+        starts=ints(slots + 2),
         machine=ints(),
         place=ints(),
         kind=ints(),
@@ -200,10 +202,15 @@ def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> 
 @njit(cache=True, inline="always")
 def price(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> float:
     """Seconds of a step of a job by a recipe; below zero where it does not fit."""
+    return priced(packed, bench, job, recipe) if shape(packed, bench, job, owner, recipe) else -1e9
+
+
+@njit(cache=True, inline="always")
+def priced(packed: Packed, bench: Bench, job: int, recipe: Ints) -> float:
+    """Seconds of a step by the pipelines that lie on the bench, with a recipe's switches; below zero where that does
+    not fit."""
     variant = recipe[VARIANT]
     total = packed.batch[job] // packed.sizes[job, variant // 2]
-    if not shape(packed, bench, job, owner, recipe):
-        return -1e9
     pipelines = bench.pipelines[0]
     stages = bench.starts[pipelines]
     if total < pipelines:
@@ -232,7 +239,31 @@ def price(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> 
 
 
 @njit(cache=True)
-def _draw_recipe(packed: Packed, job: int, gpus: int, recipe: Ints) -> None:
+def size_of(packed: Packed, job: int, owner: Ints) -> tuple[int, float]:
+    """A job's GPUs, and how many replicas of its state their memory would hold."""
+    gpus, room = 0, 0.0
+    for m in range(owner.shape[0]):
+        if owner[m] == job:
+            gpus += packed.gpus[m]
+            room += packed.room[m]
+    return gpus, room / packed.need[job]
+
+
+@njit(cache=True)
+def _draw_length(slots: int, replicas: float) -> int:
+    """Stages of a pipeline: few, or so many that there are few pipelines, or about as many pipelines as memory can
+    hold."""
+    draw = np.random.random()
+    if draw < 0.4:
+        return int(min(slots, LENGTHS[np.random.randint(0, len(LENGTHS))]))
+    pipelines = PIPELINES[np.random.randint(0, len(PIPELINES))]
+    if draw < 0.7:
+        pipelines = min(slots, max(1, int(replicas / np.random.uniform(1, 3))))
+    return int(-(-slots // pipelines))
+
+
+@njit(cache=True)
+def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """Any recipe, its microbatch such that each pipeline has enough to do, half of the time."""
     most = packed.degree.shape[1] - 1
     degree = packed.degree[job, min(most, 1 << np.random.randint(0, 4))]
@@ -241,10 +272,7 @@ def _draw_recipe(packed: Packed, job: int, gpus: int, recipe: Ints) -> None:
     recipe[START] = 0 if np.random.random() < 0.5 else np.random.randint(0, 8)
     recipe[MIX] = np.random.randint(0, 1 << 15)
     slots = max(1, gpus // degree)
-    length = LENGTHS[np.random.randint(0, len(LENGTHS))]
-    if np.random.random() < 0.2:
-        length = slots
-    length = min(length, slots, packed.layers[job])
+    length = min(_draw_length(slots, replicas), packed.layers[job])
     recipe[DEGREE], recipe[LENGTH] = degree, length
     recipe[WAY] = np.random.randint(0, 3)
     recipe[FOLDED] = 1 if packed.tied[job] and np.random.random() < 0.6 else 0
@@ -265,12 +293,15 @@ def _draw_recipe(packed: Packed, job: int, gpus: int, recipe: Ints) -> None:
 
 
 @njit(cache=True)
-def _change_recipe(packed: Packed, job: int, recipe: Ints) -> None:
+def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """A recipe a little different, in place."""
     draw = np.random.random()
     if draw < 0.3:
-        if np.random.random() < 0.4:
+        way = np.random.random()
+        if way < 0.3:
             recipe[LENGTH] = max(1, recipe[LENGTH] + (1 if np.random.random() < 0.5 else -1))
+        elif way < 0.6:
+            recipe[LENGTH] = _draw_length(max(1, gpus // recipe[DEGREE]), replicas)
         else:
             at = np.searchsorted(LENGTHS, recipe[LENGTH]) + np.random.randint(-2, 3)
             recipe[LENGTH] = LENGTHS[min(max(at, 0), len(LENGTHS) - 1)]
@@ -307,21 +338,25 @@ def _change_recipe(packed: Packed, job: int, recipe: Ints) -> None:
         recipe[SHARD] = 1 - recipe[SHARD]
 
 
+@njit(cache=True)
+def bucket_of(gpus: int) -> int:
+    """Groups of about this size share what served them."""
+    return min(BUCKETS - 1, int(2 * np.log2(gpus) + 0.5))
+
+
 @njit(cache=True, inline="always")
 def look(
     packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints, served: Ints, samples: int, chosen: Ints
 ) -> float:
     """The job on the machines `owner` gives it: by its recipe, by one that served on such a size, by one a little
-    different, and by `samples` drawn ones; by many drawn ones where there is none. The best goes to `chosen`."""
-    gpus = 0
-    for m in range(owner.shape[0]):
-        if owner[m] == job:
-            gpus += packed.gpus[m]
+    different, and by `samples` drawn ones; by many drawn ones where there is none. The best goes to `chosen`;
+    where nothing fits, the one that is nearest to it, with seconds below zero."""
+    gpus, replicas = size_of(packed, job, owner)
     chosen[:] = recipe
     if gpus == 0:
-        return -1.0
-    bucket = min(BUCKETS - 1, int(2 * np.log2(gpus) + 0.5))
-    best, trial = -1.0, np.empty(COLUMNS, np.int64)
+        return NOTHING
+    bucket = bucket_of(gpus)
+    best, trial = NOTHING, np.empty(COLUMNS, np.int64)
     known = recipe[DEGREE] > 0 or served[job, bucket, DEGREE] > 0
     tries = 2 + max(samples, 0 if known else SAMPLES)
     for i in range(tries + 1):
@@ -334,16 +369,16 @@ def look(
             if trial[DEGREE] == 0 or np.array_equal(trial, recipe):
                 continue
         elif i < tries:
-            _draw_recipe(packed, job, gpus, trial)
+            draw_recipe(packed, job, gpus, replicas, trial)
         else:
             if chosen[DEGREE] == 0 or np.random.random() < 0.4:
                 continue
             trial[:] = chosen
-            _change_recipe(packed, job, trial)
+            change_recipe(packed, job, gpus, replicas, trial)
             while np.random.random() < 0.5:
-                _change_recipe(packed, job, trial)
+                change_recipe(packed, job, gpus, replicas, trial)
         seconds = price(packed, bench, job, owner, trial)
-        if seconds >= 0 and (best < 0 or seconds < best):
+        if (seconds >= 0 and seconds < best) or (best < 0 and seconds > best):
             best = seconds
             chosen[:] = trial
     if best >= 0:

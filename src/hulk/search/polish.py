@@ -1,0 +1,381 @@
+"""Every job's pipelines polished side by side, compiled: annealing over who has which machine and where it stands.
+
+A deal (`hulk.search.dealing`) knows a group by the recipe that makes its pipelines. Here the pipelines themselves are
+changed: slots, runs and whole machines, inside a job and between jobs. A change inside one job is judged by that job's
+own gain, so that a small job is polished beside a large one; a change between jobs by the whole objective.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hulk.cost import pipeline, step
+from hulk.cost.compiled import drop_stale
+from hulk.search import fit, packed, recipes
+from hulk.search import reshape as reshape_module
+from hulk.search.dealing import Deal, cost_of, draw_job, taker_of, total_cost
+from hulk.search.packed import Packed
+from hulk.search.recipes import COLUMNS, DEGREE, Bench, bucket_of, change_recipe, draw_recipe, priced, shape, size_of
+from hulk.search.reshape import drop, nearest_position, put, reshape
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+# What happens to a job in a move, with how many ways to do it.
+_RESHAPE, _LEAVE, _ENTER, _SWAP = range(4)
+_WAYS = np.array([1, 3, 6, 1])
+
+
+class Shapes(NamedTuple):
+    """A deal with every job's pipelines written out. J jobs, N: GPUs of the cluster."""
+
+    deal: Deal
+    machine: Ints  # [J, N] of every slot
+    ranks: Ints  # [J, N]
+    starts: Ints  # [J, N + 2] first slot of each pipeline
+    pipelines: Ints  # [J]; 0: the job waits
+
+
+class Move(NamedTuple):
+    """What a move does: to up to two jobs, with up to two machines."""
+
+    jobs: Ints  # [2]
+    what: Ints  # [2]
+    old: Ints  # [2] the machine that leaves
+    new: Ints  # [2] the machine that enters
+
+
+def empty_shapes(packed: Packed) -> Shapes:
+    """Nobody has anything."""
+    jobs, machines = packed.allowed.shape
+    slots = int(packed.gpus.sum())
+    return Shapes(
+        Deal(np.full(machines, -1, np.int64), np.zeros((jobs, COLUMNS), np.int64), np.full(jobs, -1.0)),
+        np.zeros((jobs, slots), np.int64),
+        np.zeros((jobs, slots), np.int64),
+        np.zeros((jobs, slots + 2), np.int64),
+        np.zeros(jobs, np.int64),
+    )
+
+
+@njit(cache=True)
+def _copy_job(source: Shapes, target: Shapes, job: int) -> None:
+    """One job's pipelines, recipe and time; not who owns what."""
+    pipelines = source.pipelines[job]
+    target.pipelines[job] = pipelines
+    target.starts[job, : pipelines + 1] = source.starts[job, : pipelines + 1]
+    slots = source.starts[job, pipelines]
+    target.machine[job, :slots] = source.machine[job, :slots]
+    target.ranks[job, :slots] = source.ranks[job, :slots]
+    target.deal.recipes[job] = source.deal.recipes[job]
+    target.deal.seconds[job] = source.deal.seconds[job]
+
+
+@njit(cache=True)
+def copy_all(source: Shapes, target: Shapes) -> None:
+    """All of it."""
+    for job in range(source.pipelines.shape[0]):
+        _copy_job(source, target, job)
+    target.deal.owner[:] = source.deal.owner
+
+
+@njit(cache=True)
+def _load(source: Shapes, bench: Bench, job: int) -> None:
+    pipelines = source.pipelines[job]
+    bench.pipelines[0] = pipelines
+    bench.starts[: pipelines + 1] = source.starts[job, : pipelines + 1]
+    slots = source.starts[job, pipelines]
+    bench.machine[:slots] = source.machine[job, :slots]
+    bench.ranks[:slots] = source.ranks[job, :slots]
+
+
+@njit(cache=True)
+def _store(bench: Bench, target: Shapes, job: int, recipe: Ints, seconds: float) -> None:
+    """The pipelines on the bench as a job's."""
+    pipelines = bench.pipelines[0]
+    target.pipelines[job] = pipelines
+    target.starts[job, : pipelines + 1] = bench.starts[: pipelines + 1]
+    slots = bench.starts[pipelines]
+    target.machine[job, :slots] = bench.machine[:slots]
+    target.ranks[job, :slots] = bench.ranks[:slots]
+    target.deal.recipes[job] = recipe
+    target.deal.seconds[job] = seconds
+
+
+@njit(cache=True)
+def _own(shapes: Shapes, job: int) -> None:
+    """Let the owners follow from the job's pipelines."""
+    owner = shapes.deal.owner
+    for m in range(owner.shape[0]):
+        if owner[m] == job:
+            owner[m] = -1
+    for i in range(shapes.starts[job, shapes.pipelines[job]]):
+        owner[shapes.machine[job, i]] = job
+
+
+@njit(cache=True)
+def _draw_move(packed: Packed, shapes: Shapes, move: Move) -> int:
+    """What to do next. Returns how many jobs it touches."""
+    jobs, machines = packed.allowed.shape
+    owner = shapes.deal.owner
+    draw = np.random.random()
+    if draw < (0.75 if jobs == 1 else 0.55):
+        move.jobs[0], move.what[0] = draw_job(packed, shapes.deal), _RESHAPE
+        return 1 if shapes.pipelines[move.jobs[0]] > 0 else 0
+    count = 0
+    one = np.random.randint(0, machines)
+    giver = owner[one]
+    if draw < 0.85:
+        taker = taker_of(packed, one, giver, owner)
+        if taker == giver or (taker >= 0 and not packed.allowed[taker, one]):
+            return 0
+        count = _note(move, count, giver, _LEAVE, one, one)
+        return _note(move, count, taker, _ENTER, one, one)
+    two = np.random.randint(0, machines)
+    other = owner[two]
+    if giver == other:
+        return 0
+    if (giver >= 0 and not packed.allowed[giver, two]) or (other >= 0 and not packed.allowed[other, one]):
+        return 0
+    count = _note(move, count, giver, _SWAP, one, two)
+    return _note(move, count, other, _SWAP, two, one)
+
+
+@njit(cache=True)
+def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> int:
+    """One more job that a move touches, if it is one."""
+    if job < 0:
+        return count
+    move.jobs[count], move.what[count], move.old[count], move.new[count] = job, what, old, new
+    return count + 1
+
+
+@njit(cache=True)
+def _without(bench: Bench, machine: int, whole: bool) -> bool:
+    """Without a machine's slots, or without the pipelines it is part of; false where nothing is left or it is the
+    same."""
+    changed = False
+    p = bench.pipelines[0] - 1
+    while p >= 0:
+        found = False
+        for i in range(bench.starts[p + 1] - 1, bench.starts[p] - 1, -1):
+            if bench.machine[i] == machine:
+                found = True
+                if not whole:
+                    pipelines = bench.pipelines[0]
+                    drop(bench, p, i, i + 1)
+                    if bench.pipelines[0] < pipelines:
+                        break
+        if found and whole:
+            drop(bench, p, bench.starts[p], bench.starts[p + 1])
+        changed = changed or found
+        p -= 1
+    return bool(changed and bench.pipelines[0] > 0)
+
+
+@njit(cache=True)
+def _substitute(packed: Packed, bench: Bench, job: int, old: int, new: int) -> bool:
+    """Another machine takes a machine's slots, as far as its GPUs go."""
+    spare = packed.gpus[new]
+    p = bench.pipelines[0] - 1
+    while p >= 0:
+        for i in range(bench.starts[p + 1] - 1, bench.starts[p] - 1, -1):
+            if bench.machine[i] != old:
+                continue
+            ranks = packed.degree[job, min(bench.ranks[i], packed.gpus[new])]
+            if spare >= ranks:
+                bench.machine[i], bench.ranks[i] = new, ranks
+                spare -= ranks
+            else:
+                pipelines = bench.pipelines[0]
+                drop(bench, p, i, i + 1)
+                if bench.pipelines[0] < pipelines:
+                    break
+        p -= 1
+    return bool(bench.pipelines[0] > 0)
+
+
+@njit(cache=True)
+def _insert(packed: Packed, bench: Bench, job: int, machine: int, way: int) -> bool:
+    """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
+    beside its nearest neighbours, or spread over several."""
+    pipelines = bench.pipelines[0]
+    total = bench.starts[pipelines]
+    degree = bench.ranks[np.random.randint(0, total)]
+    if np.random.random() < 0.3:
+        degree = 1 << np.random.randint(0, 4)
+    ranks = packed.degree[job, min(degree, packed.gpus[machine])]
+    slots = packed.gpus[machine] // ranks
+    if way == 0:
+        for i in range(slots):
+            put(bench, pipelines + i, total + i, machine, ranks)
+        return True
+    p = np.random.randint(0, pipelines)
+    if way == 3:
+        at = nearest_position(packed, bench, p, machine)
+        for _ in range(slots):
+            put(bench, p, at, machine, ranks)
+        return True
+    if slots < 2:
+        return False
+    if way == 1:
+        for i in range(slots):
+            put(bench, pipelines, total + i, machine, ranks)
+        return True
+    if way == 2:
+        length = bench.starts[p + 1] - bench.starts[p]
+        if not 1 < length < slots:
+            return False
+        for i in range(slots - slots % length):
+            put(bench, pipelines + i // length, total + i, machine, ranks)
+        return True
+    if pipelines < 2:
+        return False
+    for i in range(min(slots, pipelines)):
+        target = (p + i) % pipelines
+        put(bench, target, nearest_position(packed, bench, target, machine), machine, ranks)
+    return True
+
+
+@njit(cache=True)
+def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, served: Ints, recipe: Ints) -> bool:
+    """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
+    gpus, replicas = size_of(packed, job, owner)
+    if gpus == 0:
+        return False
+    known = served[job, bucket_of(gpus)]
+    if known[DEGREE] == 0 or np.random.random() < 0.3:
+        draw_recipe(packed, job, gpus, replicas, recipe)
+    else:
+        recipe[:] = known
+        if np.random.random() < 0.5:
+            change_recipe(packed, job, gpus, replicas, recipe)
+    return shape(packed, bench, job, owner, recipe)
+
+
+@njit(cache=True)
+def _make(
+    packed: Packed,
+    bench: Bench,
+    shapes: Shapes,
+    move: Move,
+    which: int,
+    way: int,
+    served: Ints,
+    owner: Ints,
+    recipe: Ints,
+) -> bool:
+    """Lay on the bench what a move makes of a job, one way of several; false where that way does not apply."""
+    job, what = move.jobs[which], move.what[which]
+    recipe[:] = shapes.deal.recipes[job]
+    _load(shapes, bench, job)
+    if what == _RESHAPE:
+        if not reshape(packed, bench, job, recipe):
+            return False
+        # Some shapes only pay with other switches: a second change before judging.
+        return np.random.random() >= 0.25 or reshape(packed, bench, job, recipe)
+    if what == _SWAP:
+        return _substitute(packed, bench, job, move.old[which], move.new[which])
+    waits = shapes.pipelines[job] == 0
+    if (what == _LEAVE and way == 2) or (what == _ENTER and way == 5):
+        if not waits and np.random.random() < 0.5:
+            return False
+        owner[:] = shapes.deal.owner
+        owner[move.old[which]] = job if what == _ENTER else -1
+        return _from_recipe(packed, bench, job, owner, served, recipe)
+    if what == _LEAVE:
+        return _without(bench, move.old[which], way == 1)
+    return not waits and _insert(packed, bench, job, move.new[which], way)
+
+
+# Inlined for the same reason as the price.
+@njit(cache=True, inline="always")
+def _propose(
+    packed: Packed,
+    bench: Bench,
+    shapes: Shapes,
+    trial: Shapes,
+    served: Ints,
+    move: Move,
+    owner: Ints,
+    recipe: Ints,
+) -> int:
+    """Draw a move and write what it makes of each job it touches to `trial`, the quickest way that fits. Returns how
+    many jobs that is; 0 where nothing came of it."""
+    count = _draw_move(packed, shapes, move)
+    for which in range(count):
+        job, quickest = move.jobs[which], -1.0
+        for way in range(_WAYS[move.what[which]]):
+            if not _make(packed, bench, shapes, move, which, way, served, owner, recipe):
+                continue
+            seconds = priced(packed, bench, job, recipe)
+            if seconds >= 0 and (quickest < 0 or seconds < quickest):
+                quickest = seconds
+                _store(bench, trial, job, recipe, seconds)
+        if quickest < 0:
+            return 0
+    return count
+
+
+@njit(cache=True)
+def propose(packed: Packed, bench: Bench, shapes: Shapes, trial: Shapes, served: Ints, seed: int) -> Ints:
+    """One move: the jobs it touches, their pipelines written to `trial`."""
+    np.random.seed(seed)
+    move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
+    owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
+    count = _propose(packed, bench, shapes, trial, served, move, owner, recipe)
+    return move.jobs[:count]
+
+
+@njit(cache=True)
+def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
+    """Take over what a move made of these jobs."""
+    for job in jobs:
+        _copy_job(trial, shapes, job)
+    for job in jobs:
+        _own(shapes, job)
+
+
+@njit(cache=True)
+def polish(
+    packed: Packed,
+    bench: Bench,
+    shapes: Shapes,
+    best: Shapes,
+    trial: Shapes,
+    served: Ints,
+    moves: int,
+    hot: float,
+    cold: float,
+    seed: int,
+) -> None:
+    """Anneal for so many moves, from losses of `hot` (relative) taken lightly to `cold`; the best seen goes to `best`,
+    which comes with the best so far. `trial` is room to work in."""
+    np.random.seed(seed)
+    move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
+    owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
+    now, least = total_cost(packed, shapes.deal), total_cost(packed, best.deal)
+    for turn in range(moves):
+        heat = hot * (cold / hot) ** (turn / moves)
+        count = _propose(packed, bench, shapes, trial, served, move, owner, recipe)
+        if count == 0:
+            continue
+        before, after = 0.0, 0.0
+        for which in range(count):
+            before += cost_of(packed, move.jobs[which], shapes.deal.seconds[move.jobs[which]])
+            after += cost_of(packed, move.jobs[which], trial.deal.seconds[move.jobs[which]])
+        loss, scale = after - before, before if count == 1 else max(now, 1e-12)
+        if loss > 0 and np.random.random() >= np.exp(-loss / (heat * scale)):
+            continue
+        accept(shapes, trial, move.jobs[:count])
+        now += loss
+        if now < least * (1 - 1e-9):
+            least = now
+            copy_all(shapes, best)
+
+
+drop_stale(polish, recipes, reshape_module, packed, fit, step, pipeline)
+drop_stale(propose, recipes, reshape_module, packed, fit, step, pipeline)
