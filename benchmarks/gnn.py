@@ -57,7 +57,7 @@ from hulk.io.jobs_file import load_jobs
 from hulk.planner import load_compiled, plan_in_parallel, plan_jobs
 from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals
 from hulk.search.baselines import BASELINES
-from hulk.search.dealing import Deal
+from hulk.search.dealing import Deal, empty_deal
 from hulk.search.evaluate import JobSpace
 from hulk.search.existing import change_cluster
 from hulk.search.groups import GroupSearch
@@ -196,7 +196,7 @@ def load(folder: Path) -> Network:
     return network
 
 
-def propose(search: GroupSearch, network: Network, *seed: int) -> list[Ints]:
+def propose(search: GroupSearch, network: Network, *seed: int) -> list[Deal]:
     """Proposals as the planner asks for them."""
     return proposals(search.packed, np.random.default_rng(seed), samples=planner._SAMPLES, network=network)
 
@@ -402,13 +402,13 @@ class Verdict:
     ratios: dict[str, float]
 
 
-def looked_at(search: GroupSearch, owner: Ints) -> Deal:
-    """A deal with each job's shape the best of some quick looks at its machines. Groups share nothing, so that every
-    job may take its best look."""
+def looked_at(search: GroupSearch, owner: Ints, known: Ints | None = None) -> Deal:
+    """A deal with each job's shape the best of some quick looks at its machines, by `known` recipes among others.
+    Groups share nothing, so that every job may take its best look."""
     best = search.judged(owner)._replace(owner=owner)
     best.seconds[:] = -1.0
     for _ in range(LOOKS):
-        deal = search.judged(owner)
+        deal = search.judged(owner, known)
         if not np.array_equal(deal.owner, owner):  # it has made a move
             continue
         better = (deal.seconds >= 0) & ((best.seconds < 0) | (deal.seconds < best.seconds))
@@ -416,18 +416,18 @@ def looked_at(search: GroupSearch, owner: Ints) -> Deal:
     return best
 
 
-def gap_of(known: Known, deals: Sequence[Ints]) -> tuple[float, Ints]:
+def gap_of(known: Known, deals: Sequence[Deal]) -> tuple[float, Deal]:
     """How far the best of some deals is above the best known, and that deal."""
     search = known.scene.search(2)
-    costs = [search.cost(looked_at(search, owner)) for owner in deals]
+    costs = [search.cost(looked_at(search, deal.owner, deal.recipes)) for deal in deals]
     least = min(costs)
     return least / known.best - 1 if runs(search, least) else math.inf, deals[costs.index(least)]
 
 
-def arranged(scene: Scene, owner: Ints) -> float:
+def arranged(scene: Scene, deal: Deal) -> float:
     """The objective of a deal with the best cut found inside each group; infinite where a job waits."""
-    search = scene.search(3)
-    seconds = looked_at(search, owner).seconds.tolist()
+    search, owner = scene.search(3), deal.owner
+    seconds = looked_at(search, owner, deal.recipes).seconds.tolist()
     total = 0.0
     for number, space in enumerate(search.spaces):
         better = arrange(space, np.flatnonzero(owner == number).tolist())
@@ -436,9 +436,9 @@ def arranged(scene: Scene, owner: Ints) -> float:
     return total
 
 
-def against_baselines(scene: Scene, owner: Ints) -> dict[str, float]:
+def against_baselines(scene: Scene, deal: Deal) -> dict[str, float]:
     """The proposal's objective over each baseline's."""
-    ours, ratios = arranged(scene, owner), {}
+    ours, ratios = arranged(scene, deal), {}
     if not math.isfinite(ours):
         return {"greedy": math.inf, "metis": math.inf}
     for name in ("greedy", "metis"):
@@ -455,12 +455,12 @@ def proposal_part(report: Report, kept: Kept, given: Given) -> None:
     verdicts, rows = [], []
     for known in known_scenes(report, kept, given):
         scene, search = known.scene, known.search
-        gap, owner = gap_of(known, propose(search, network, scene.seed))
+        gap, deal = gap_of(known, propose(search, network, scene.seed))
         verdict = Verdict(
             gap,
-            gap_of(known, [paper_policy(search.packed, network)])[0],
+            gap_of(known, [_dealt(search, paper_policy(search.packed, network))])[0],
             {name: gap_of(known, propose(search, other, scene.seed))[0] for name, other in others.items()},
-            against_baselines(scene, owner),
+            against_baselines(scene, deal),
         )
         verdicts.append(verdict)
         gaps = [_percent(each) for each in (verdict.gap, verdict.paper, *verdict.ablations.values())]
@@ -472,6 +472,11 @@ def proposal_part(report: Report, kept: Kept, given: Given) -> None:
     _proposal_figures(report, verdicts)
     for name in {"zeroed", "gcn"} - others.keys():
         report.note(f"no network in {ABLATIONS.name}/{name}: not compared")
+
+
+def _dealt(search: GroupSearch, owner: Ints) -> Deal:
+    """Owners alone as a deal."""
+    return empty_deal(search.packed)._replace(owner=owner)
 
 
 def _proposal_figures(report: Report, verdicts: Sequence[Verdict]) -> None:
@@ -593,7 +598,7 @@ def change_part(report: Report, kept: Kept, given: Given) -> None:
 def _first(spaces: Sequence[JobSpace], network: Network) -> Ints:
     """The likeliest deal: nothing drawn."""
     packed = GroupSearch(spaces, np.random.default_rng(0)).packed
-    return proposals(packed, np.random.default_rng(0), samples=1, network=network)[0]
+    return proposals(packed, np.random.default_rng(0), samples=1, network=network)[0].owner
 
 
 # The command.

@@ -22,7 +22,7 @@ from hulk.domain.job import Job
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
-from hulk.planner import plan_in_parallel
+from hulk.planner import DEFAULT_EVALUATIONS, plan_in_parallel
 from hulk.search.baselines import BASELINES, BaselineResult, Placement
 
 PICTURE = Path(__file__).parent / "results" / "paper.png"
@@ -40,9 +40,18 @@ class Bars:
     total: tuple[float, float] | None
 
 
-def hulk_result(cluster: Cluster, jobs: tuple[Job, ...], compute: ComputeModel, *, time_limit: float) -> BaselineResult:
+def hulk_result(
+    cluster: Cluster,
+    jobs: tuple[Job, ...],
+    compute: ComputeModel,
+    *,
+    time_limit: float,
+    evaluations: int = DEFAULT_EVALUATIONS,
+) -> BaselineResult:
     """Hulk's own plan in the form of a baseline's result, so that all are counted alike."""
-    plan = plan_in_parallel(cluster, jobs, compute=compute, time_limit=time_limit, seed=0, workers=2).plan
+    plan = plan_in_parallel(
+        cluster, jobs, compute=compute, time_limit=time_limit, evaluations=evaluations, seed=0, workers=2
+    ).plan
     placed = {}
     for job in jobs:
         if job.name in plan.jobs:

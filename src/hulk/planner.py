@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
@@ -29,6 +28,7 @@ from hulk.errors import InputError
 from hulk.propose import paper_policy, proposals
 from hulk.propose.network import Proposing
 from hulk.search.assign import assign, state_bytes
+from hulk.search.dealing import Deal
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
@@ -49,7 +49,7 @@ _DEALING, _ARRANGING = 0.6, 0.68
 _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
-_SAMPLES = 10
+_SAMPLES = 6
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -152,7 +152,9 @@ def load_compiled(space: JobSpace) -> None:
     """Load the compiled code, or compile it, by pricing the smallest plan there is."""
     slot = Slot(0, space.degrees[0])
     space.plan(Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0])))
-    GroupSearch([space], np.random.default_rng(0)).judged(np.full(len(space.cluster.machines), -1))
+    groups = GroupSearch([space], np.random.default_rng(0))
+    deal = groups.judged(np.full(len(space.cluster.machines), -1))
+    Polisher(groups, Objective()).run(groups.state(deal), moves=1, deadline=time.monotonic() + 1, hot=1.0)
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def _telling(progress: Progress | None, begin: float) -> Callable[[float], None]
     return report
 
 
-def _proposed(groups: GroupSearch, network: Proposing | None) -> list[NDArray[np.int64]]:
+def _proposed(groups: GroupSearch, network: Proposing | None) -> list[Deal]:
     """The network's proposals; none on few machines, where the search is done before the network has answered."""
     if network is None or len(groups.packed.place) < _LEAST_FOR_NETWORK:
         return []

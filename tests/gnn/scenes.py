@@ -24,6 +24,7 @@ from hulk.propose.facts import Facts
 from hulk.propose.network import Network, load_network
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.packed import Packed, pack
+from hulk.search.recipes import COLUMNS
 
 torch.set_num_threads(1)  # tiny networks: threads would only wait for each other
 SCALE = Scale(most=60, jobs=6)
@@ -76,4 +77,6 @@ def example(seed: int, network: Network) -> Example:
     """A made-up example: what an untrained network would deal out, as if it were a near-best plan."""
     facts = Facts.of(packed(seed))
     tables, _ = decode(network, facts, np.random.default_rng(seed), samples=2, rounds=2)
-    return Example(seed, facts, tables, np.array([1.0, 1.01]))
+    recipes = np.zeros((2, facts.jobs, COLUMNS), np.int64)
+    recipes[1] = np.random.default_rng(seed).integers(1, 4, recipes[1].shape)  # one plan without, one with recipes
+    return Example(seed, facts, tables, recipes, np.array([1.0, 1.01]))

@@ -28,7 +28,7 @@ class Logged:
     network: Network
     log: Path
 
-    def run(self, graph: Graph, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def run(self, graph: Graph, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         answer = self.network.run(graph, known)
         with self.log.open("a") as file:
             file.write(f"{os.getpid()}\n")

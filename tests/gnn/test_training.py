@@ -34,6 +34,7 @@ from hulk.gnn.loss import completion_loss
 from hulk.gnn.model import INPUTS, Proposer, Shape
 from hulk.gnn.train import Settings, load_history, split, train
 from hulk.propose import Facts, Graph, Network, bundled_network
+from hulk.propose.recipe import WIDTH
 
 CPU = torch.device("cpu")
 
@@ -83,8 +84,9 @@ def test_the_shipped_network_answers() -> None:
     if shipped is None:
         pytest.skip("no network is bundled")
     facts = Facts.of(packed(1))
-    shares, amounts = shipped.run(Graph.of(facts), np.zeros((2, facts.places, facts.jobs + 1)))
+    shares, amounts, recipes = shipped.run(Graph.of(facts), np.zeros((2, facts.places, facts.jobs + 1)))
     assert shares.shape == amounts.shape == (2, facts.places, facts.jobs + 1)
+    assert recipes.shape == (2, facts.jobs, WIDTH)
     np.testing.assert_allclose(np.exp(shares).sum(axis=2), 1.0, atol=1e-4)
 
 
@@ -96,13 +98,14 @@ def test_padding_changes_nothing(shape: Shape, examples: list[Example]) -> None:
     draw = torch.Generator().manual_seed(0)
     known = reveal(together.target, draw)
     with torch.no_grad():
-        padded, _ = model(*together.graph, known)
+        padded, _, recipes = model(*together.graph, known)
         for b, item in enumerate(items):
             alone = collate([item], None)
             columns = [*range(item.jobs), -1]
-            mine, _ = model(*alone.graph, known[b : b + 1, : item.places][:, :, columns])
+            mine, _, own = model(*alone.graph, known[b : b + 1, : item.places][:, :, columns])
             found = padded[b, : item.places][:, columns]
             torch.testing.assert_close(mine[0], found, atol=2e-4, rtol=1e-3)
+            torch.testing.assert_close(own[0], recipes[b, : item.jobs], atol=2e-4, rtol=1e-3)
 
 
 def test_zeroed_edges_are_not_seen(examples: list[Example]) -> None:
@@ -112,8 +115,8 @@ def test_zeroed_edges_are_not_seen(examples: list[Example]) -> None:
     other_pair, other_link = pair * 1.7, link.clone()
     other_link[..., 1:] += 1.0
     with torch.no_grad():
-        seen, _ = model(place, job, pair, neighbour, link, maps, worth, known)
-        same, _ = model(place, job, other_pair, neighbour, other_link, 2 * maps, worth, known)
+        seen, *_ = model(place, job, pair, neighbour, link, maps, worth, known)
+        same, *_ = model(place, job, other_pair, neighbour, other_link, 2 * maps, worth, known)
     torch.testing.assert_close(seen, same)
 
 

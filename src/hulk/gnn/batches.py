@@ -12,19 +12,22 @@ from torch import Tensor
 
 from hulk.gnn.labels import Example
 from hulk.propose.graph import Graph
+from hulk.propose.recipe import HEADS, UNKNOWN, classes_of
 
 _GRAPH = ("place", "job", "pair", "neighbour", "link", "maps", "worth")
-_ALL_HIDDEN = 0.3
+_ALL_HIDDEN, _ALL_SHOWN = 0.3, 0.15
 # Of two near-best plans, one that is 1 % worse is drawn e times less often.
 _QUALITY = 0.01
 
 
 @dataclass(frozen=True)
 class Item:
-    """An example ready to be put in a batch: shares [N, P, J + 1] of its plans, and how often each is drawn."""
+    """An example ready to be put in a batch: shares [N, P, J + 1] of its plans, their recipes' classes [N, J, heads],
+    and how often each is drawn."""
 
     graph: Graph
     shares: NDArray[np.float32]
+    recipes: NDArray[np.int64]
     chance: NDArray[np.float64]
     power: NDArray[np.float32]  # [P] weight of each class in the loss
 
@@ -37,6 +40,7 @@ class Item:
         return cls(
             graph=Graph.of(facts),
             shares=(example.tables / facts.members[:, None]).astype(np.float32),
+            recipes=classes_of(example.recipes),
             chance=chance / chance.sum(),
             # Half by power, half by head: weak classes make up small jobs' groups.
             power=(0.5 * power + 0.5 / len(power)).astype(np.float32),
@@ -55,11 +59,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Batch:
-    """B padded graphs (in the order of the network's arguments), the plans' shares [B, P, J + 1], weights [B, P]."""
+    """B padded graphs (in the order of the network's arguments), the plans' shares [B, P, J + 1], weights [B, P] and
+    classes of recipes [B, J, heads]."""
 
     graph: tuple[Tensor, ...]
     target: Tensor
     power: Tensor
+    recipes: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
@@ -67,6 +73,7 @@ class Batch:
             tuple(each.to(device, non_blocking=True) for each in self.graph),
             self.target.to(device, non_blocking=True),
             self.power.to(device, non_blocking=True),
+            self.recipes.to(device, non_blocking=True),
         )
 
 
@@ -95,6 +102,7 @@ def collate(items: Sequence[Item], rng: np.random.Generator | None) -> Batch:
     places, jobs = max(item.places for item in items), max(item.jobs for item in items)
     target = np.zeros((len(items), places, jobs + 1), np.float32)
     power = np.zeros((len(items), places), np.float32)
+    recipes = np.full((len(items), jobs, len(HEADS)), UNKNOWN, np.int64)
     stacked = []
     for name in _GRAPH:
         first = getattr(items[0].graph, name)
@@ -118,15 +126,17 @@ def collate(items: Sequence[Item], rng: np.random.Generator | None) -> Batch:
         target[b, : item.places, : item.jobs] = shares[:, :-1]
         target[b, : item.places, -1] = shares[:, -1]
         power[b, : item.places] = item.power
-    return Batch(tuple(stacked), torch.from_numpy(target), torch.from_numpy(power))
+        recipes[b, : item.jobs] = item.recipes[plan]
+    return Batch(tuple(stacked), torch.from_numpy(target), torch.from_numpy(power), torch.from_numpy(recipes))
 
 
 def reveal(target: Tensor, draw: torch.Generator) -> Tensor:
     """The known part of plans [B, P, J + 1]: every owner of a class is revealed with its whole share of it or not at
-    all, at a rate of each plan's own; often nothing is."""
+    all, at a rate of each plan's own; often nothing is, and sometimes everything, which leaves the recipes to learn."""
     batch = target.shape[0]
     device = target.device
     rate = torch.rand(batch, 1, 1, generator=draw, device=device)
-    rate = rate * (torch.rand(batch, 1, 1, generator=draw, device=device) > _ALL_HIDDEN)
+    draws = torch.rand(batch, 1, 1, generator=draw, device=device)
+    rate = torch.where(draws > 1 - _ALL_SHOWN, torch.ones_like(rate), rate * (draws > _ALL_HIDDEN))
     shown = torch.rand(target.shape, generator=draw, device=device) < rate
     return target * shown

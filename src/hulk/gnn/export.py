@@ -15,7 +15,7 @@ import torch
 
 from hulk.gnn.model import INPUTS, Proposer
 from hulk.propose.graph import JOB_FEATURES, LINK_FEATURES, MAPS, NEIGHBOURS, PAIR_FEATURES, PLACE_FEATURES
-from hulk.propose.network import CARD, FILE, FORMAT
+from hulk.propose.network import CARD, FILE, FORMAT, OUTPUTS
 
 _OPSET = 18
 
@@ -42,7 +42,7 @@ def export(model: Proposer, folder: Path, *, card: Mapping[str, object]) -> Path
             example_inputs(),
             dynamo=True,
             input_names=list(INPUTS),
-            output_names=["shares", "amounts"],
+            output_names=OUTPUTS,
             dynamic_shapes=shapes,
             opset_version=_OPSET,
             external_data=False,

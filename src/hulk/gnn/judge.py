@@ -33,13 +33,14 @@ class TorchNetwork:
     model: Proposer
     device: torch.device
 
-    def run(self, graph: Graph, known: NDArray[np.floating]) -> tuple[Array, Array]:
+    def run(self, graph: Graph, known: NDArray[np.floating]) -> tuple[Array, Array, Array]:
         """See `hulk.propose.network.Network.run`."""
         names = ("place", "job", "pair", "neighbour", "link", "maps", "worth")
         given = [torch.from_numpy(getattr(graph, name))[None].to(self.device) for name in names]
         with torch.no_grad():
-            shares, amounts = self.model(*given, torch.from_numpy(known.astype(np.float32)).to(self.device))
-        return shares.cpu().numpy(), amounts.cpu().numpy()
+            found = self.model(*given, torch.from_numpy(known.astype(np.float32)).to(self.device))
+        shares, amounts, recipes = (each.cpu().numpy() for each in found)
+        return shares, amounts, recipes
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _verdict(network: Proposing, scene: Scene, samples: int, rounds: int) -> Ver
     drawn = [_cost(search, _random(search, draws)) for _ in range(samples)]
     rng = np.random.default_rng([example.seed, 2])
     deals = proposals(packed, rng, samples=samples, rounds=rounds, network=network)
-    costs = [_cost(search, owner) for owner in deals]
+    costs = [_cost(search, deal.owner, deal.recipes) for deal in deals]
     return Verdict(
         seed=example.seed,
         machines=len(packed.place),
@@ -132,9 +133,9 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, float]:
     return figures
 
 
-def _cost(search: GroupSearch, owner: Ints) -> float:
+def _cost(search: GroupSearch, owner: Ints, recipes: Ints | None = None) -> float:
     """The best of a few looks, each of which tries some shapes for every group."""
-    return min(search.cost(search.judged(owner)) for _ in range(_LOOKS))
+    return min(search.cost(search.judged(owner, recipes)) for _ in range(_LOOKS))
 
 
 def _random(search: GroupSearch, rng: np.random.Generator) -> Ints:

@@ -24,9 +24,11 @@ from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
 from hulk.propose.facts import Facts
+from hulk.search.dealing import Deal
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.groups import GroupSearch
 from hulk.search.packed import Packed, pack
+from hulk.search.recipes import DEGREE, LENGTH
 
 NEAR_BEST = 0.03
 """Plans up to this much above the best found are kept."""
@@ -50,11 +52,12 @@ class Budget:
 @dataclass(frozen=True)
 class Example:
     """A scene and its near-best plans, best first: `tables` [N, P, J + 1] machines of a class by owner, the last column
-    idle; `costs` [N] the objective."""
+    idle; `recipes` [N, J, COLUMNS] what makes pipelines of each group; `costs` [N] the objective."""
 
     seed: int
     facts: Facts
     tables: NDArray[np.int64]
+    recipes: NDArray[np.int64]
     costs: NDArray[np.float64]
 
 
@@ -83,20 +86,35 @@ def make_example(seed: int, scale: Scale, budget: Budget, compute: ComputeModel)
         return None
     spaces = spaces_of(cluster, jobs, compute)
     time_limit = min(budget.longest, budget.seconds + budget.per_machine * len(cluster.machines))
-    found: dict[bytes, tuple[float, NDArray[np.int64]]] = {}
+    found: dict[bytes, tuple[float, NDArray[np.int64], NDArray[np.int64]]] = {}
     for search in range(budget.searches):
         groups = GroupSearch(spaces, np.random.default_rng([seed, search]))
         deadline = time.monotonic() + time_limit
         for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False):
             if (deal.seconds >= 0).all():
                 table = table_of(deal.owner, groups.packed)
-                found[table.tobytes()] = (groups.cost(deal), table)
+                found[table.tobytes()] = (groups.cost(deal), table, plain_recipes(deal, groups.packed))
     ranked = sorted(found.values(), key=lambda entry: entry[0])
     if not ranked:
         return None
     kept = [entry for entry in ranked if entry[0] <= ranked[0][0] * (1 + NEAR_BEST)]
     facts = Facts.of(groups.packed)
-    return Example(seed, facts, np.stack([table for _, table in kept]), np.array([cost for cost, _ in kept]))
+    return Example(
+        seed,
+        facts,
+        np.stack([table for _, table, _ in kept]),
+        np.stack([recipes for *_, recipes in kept]),
+        np.array([cost for cost, *_ in kept]),
+    )
+
+
+def plain_recipes(deal: Deal, packed: Packed) -> NDArray[np.int64]:
+    """A deal's recipes [J, COLUMNS], none asking for longer pipelines than its group has slots for."""
+    plain = deal.recipes.copy()
+    for job, recipe in enumerate(plain):
+        gpus = int(packed.gpus[deal.owner == job].sum())
+        recipe[LENGTH] = min(recipe[LENGTH], max(1, gpus // recipe[DEGREE]), packed.layers[job])
+    return plain
 
 
 def table_of(owner: NDArray[np.int64], packed: Packed) -> NDArray[np.int64]:
@@ -173,6 +191,7 @@ def save_shard(path: Path, examples: Sequence[Example]) -> None:
             small = np.dtype(np.float32 if values.dtype.kind == "f" else np.int32)
             arrays[f"{example.seed}.{field.name}"] = values.astype(small)
         arrays[f"{example.seed}.tables"] = example.tables.astype(np.int32)
+        arrays[f"{example.seed}.recipes"] = example.recipes.astype(np.int32)
         arrays[f"{example.seed}.costs"] = example.costs
     temporary = path.with_suffix(".partial")
     with temporary.open("wb") as file:
@@ -206,7 +225,8 @@ def _example(stored: Any, seed: int) -> Example:
         array = stored[f"{seed}.{field.name}"]
         values[field.name] = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
     tables = stored[f"{seed}.tables"].astype(np.int64)
-    return Example(seed, Facts(**values), tables, stored[f"{seed}.costs"])
+    recipes = stored[f"{seed}.recipes"].astype(np.int64)
+    return Example(seed, Facts(**values), tables, recipes, stored[f"{seed}.costs"])
 
 
 def _spread(make: Callable[[range], int], parts: Sequence[range], workers: int, use_ray: bool) -> Iterator[int]:

@@ -8,19 +8,22 @@ from torch.nn import functional
 
 from hulk.gnn.batches import Batch
 from hulk.gnn.model import Proposer
+from hulk.propose.recipe import HEADS, UNKNOWN
 
 _EARLIER = 0.3
 _JOBS = 0.5
 _AMOUNTS = 0.2
+_RECIPES = 0.4
 
 
 def completion_loss(model: Proposer, batch: Batch, known: Tensor) -> tuple[Tensor, Tensor]:
     """The loss, and the last round's cross-entropy alone in nats for what is hidden.
 
-    Three terms: cross-entropy of every class's hidden shares, by its weight; the same by job, so that every job counts
-    alike however few machines it has; and how much of a class an owner takes. Earlier rounds count a little too.
+    Four terms: cross-entropy of every class's hidden shares, by its weight; the same by job, so that every job counts
+    alike however few machines it has; how much of a class an owner takes; and the recipes. Earlier rounds count a
+    little too.
     """
-    logits, amounts = model.all_rounds(*(*batch.graph, known))
+    logits, amounts, recipes = model.all_rounds(*(*batch.graph, known))
     hidden = (batch.target - known).clamp(min=0.0)
     total = batch.target.new_zeros(())
     entropy = total
@@ -29,7 +32,10 @@ def completion_loss(model: Proposer, batch: Batch, known: Tensor) -> tuple[Tenso
         entropy = _by_class(logs, hidden, batch.power)
         by_job = _by_job(logs, hidden, batch.graph[-1][..., 0])
         total = total + (1.0 if number == len(logits) - 1 else _EARLIER) * (entropy + _JOBS * by_job)
-    return total + _AMOUNTS * _of_amounts(amounts, hidden, batch.power), entropy.detach()
+    total = (
+        total + _AMOUNTS * _of_amounts(amounts, hidden, batch.power) + _RECIPES * _of_recipes(recipes, batch.recipes)
+    )
+    return total, entropy.detach()
 
 
 def _by_class(logs: Tensor, hidden: Tensor, power: Tensor) -> Tensor:
@@ -44,6 +50,20 @@ def _by_job(logs: Tensor, hidden: Tensor, worth: Tensor) -> Tensor:
     each = -(weight * logs[..., :-1]).sum(dim=1) / total.clamp(min=1e-6)
     some = (total > 1e-6).to(each.dtype)
     return (each * some).sum() / some.sum().clamp(min=1.0)
+
+
+def _of_recipes(logits: Tensor, classes: Tensor) -> Tensor:
+    """Mean cross-entropy over the numbers of a recipe and over the jobs whose recipe is known, in nats."""
+    begin, total = 0, logits.new_zeros(())
+    known = classes[..., 0] != UNKNOWN
+    for number, head in enumerate(HEADS):
+        own = logits[..., begin : begin + len(head.values)]
+        begin += len(head.values)
+        each = functional.cross_entropy(
+            own.flatten(0, 1), classes[..., number].flatten(), ignore_index=UNKNOWN, reduction="sum"
+        )
+        total = total + each / len(HEADS)
+    return total / known.sum().clamp(min=1)
 
 
 def _of_amounts(amounts: Tensor, hidden: Tensor, power: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from hulk.propose.graph import (
     PAIR_FEATURES,
     PLACE_FEATURES,
 )
+from hulk.propose.recipe import WIDTH
 
 _NEVER = -1e4
 _GROUP_PAIR = 5
@@ -129,7 +130,7 @@ class Seen:
 
 
 class Proposer(nn.Module):
-    """Logits of who gets what is not known yet, and how much of it."""
+    """Logits of who gets what is not known yet, how much of it, and by which recipe."""
 
     def __init__(self, shape: Shape | None = None) -> None:
         super().__init__()
@@ -140,6 +141,7 @@ class Proposer(nn.Module):
         self.rounds = nn.ModuleList([Round(self.shape) for _ in range(self.shape.rounds)])
         self.amount = nn.Linear(self.shape.pair, 1)
         self.amount_idle = nn.Linear(self.shape.hidden, 1)
+        self.recipe = _mlp(self.shape.hidden + _GROUP_JOB, 2 * self.shape.hidden, WIDTH)
 
     def forward(
         self,
@@ -151,12 +153,13 @@ class Proposer(nn.Module):
         maps: Tensor,
         worth: Tensor,
         known: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """The last round's log shares [B, P, J + 1] and amounts [B, P, J + 1]. `known` [B, P, J + 1]: shares of each
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The last round's log shares [B, P, J + 1] and amounts [B, P, J + 1], and logits of recipes [B, J, WIDTH] for
+        the groups that jobs would have. `known` [B, P, J + 1]: shares of each
         class that are given to a job already, or idle for certain. The others are a `Graph` with a leading dimension,
         which is 1 where all of a batch share one graph."""
-        logits, amount = self.all_rounds(place, job, pair, neighbour, link, maps, worth, known)
-        return torch.log_softmax(logits[-1], dim=-1), torch.sigmoid(amount)
+        logits, amount, recipe = self.all_rounds(place, job, pair, neighbour, link, maps, worth, known)
+        return torch.log_softmax(logits[-1], dim=-1), torch.sigmoid(amount), recipe
 
     def all_rounds(
         self,
@@ -168,8 +171,8 @@ class Proposer(nn.Module):
         maps: Tensor,
         worth: Tensor,
         known: Tensor,
-    ) -> tuple[list[Tensor], Tensor]:
-        """Logits of every round, and logits of the amounts."""
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Logits of every round, logits of the amounts, and logits of the recipes."""
         batch, places, _ = known.shape
         may = (pair[..., 0] > 0).to(pair.dtype)
         if self.shape.edges == "zeroed" or self.shape.kind == "gcn":
@@ -191,7 +194,9 @@ class Proposer(nn.Module):
             logits.append(out)
             guess = known + left * torch.softmax(out, dim=-1)
         amount = self.amount(torch.relu(pairs_state)).squeeze(-1)
-        return logits, torch.cat([amount, self.amount_idle(places_state)], dim=-1)
+        group = _seen(guess, left, maps, worth).job
+        recipe = self.recipe(torch.cat([jobs_state, group], dim=-1))
+        return logits, torch.cat([amount, self.amount_idle(places_state)], dim=-1), recipe
 
 
 def _seen(guess: Tensor, left: Tensor, maps: Tensor, worth: Tensor) -> Seen:
@@ -232,5 +237,5 @@ def _only_first(link: Tensor) -> Tensor:
     return first
 
 
-def _mlp(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, outputs))
+def _mlp(inputs: int, hidden: int, outputs: int | None = None) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs or hidden))

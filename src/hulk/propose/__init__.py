@@ -4,6 +4,7 @@
     graph     facts as relative, scale-free features: the network's input
     network   the bundled network, read with onnxruntime
     decode    from shares to deals, in rounds, several of them
+    recipe    what it says of each job's pipelines
     repair    deals made possible: memory, links that are blocked, regions
     paper     the one-shot policy of the paper, to compare with
 

@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing, bundled_network
+from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
+from hulk.search.dealing import Deal, empty_deal
 from hulk.search.packed import Packed
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SAMPLES = 16
-ROUNDS = 8
+ROUNDS = 7
 TEMPERATURE = 0.8
 """Of the draws: 0 would be the likeliest owner always, 1 the network's own shares."""
 # Pairs of class and job that one call may look at, times samples and rounds: about a second on one core.
@@ -37,9 +39,9 @@ def proposals(
     samples: int = SAMPLES,
     rounds: int = ROUNDS,
     network: Proposing | None = None,
-) -> list[Ints]:
-    """Deals to begin a search with: for each an array [M] of the job that owns a machine, −1 for nobody. No two are
-    the same, so there may be fewer than `samples`; none without a usable network. On large clusters with many jobs
+) -> list[Deal]:
+    """Deals to begin a search with: who owns which machine, and a recipe for each job; times are open. No two groupings
+    are the same, so there may be fewer than `samples`; none without a usable network. On large clusters with many jobs
     fewer samples are drawn, so that it stays within about a second."""
     network = network or bundled_network()
     if network is None:
@@ -47,10 +49,14 @@ def proposals(
     facts = Facts.of(packed)
     samples, rounds = affordable(facts, samples, rounds)
     tables, surely = decode(network, facts, rng, samples=samples, rounds=rounds)
-    found: dict[bytes, Ints] = {}
-    for table, shares in zip(tables, surely, strict=True):
-        owner = owners(packed, repaired(facts, table, shares))
-        found.setdefault(owner.tobytes(), owner)
+    mended = np.stack([repaired(facts, table, shares) for table, shares in zip(tables, surely, strict=True)])
+    logits = network.run(Graph.of(facts), mended / facts.members[:, None])[2]
+    found: dict[bytes, Deal] = {}
+    for number, table in enumerate(mended):
+        deal = empty_deal(packed)
+        deal.owner[:] = owners(packed, table)
+        deal.recipes[:] = recipes_of(logits[number], packed, rng, likeliest=number == 0)
+        found.setdefault(deal.owner.tobytes(), deal)
     return list(found.values())
 
 
@@ -77,7 +83,7 @@ def decode(
     limit = np.concatenate([np.rint(facts.usable.T * facts.members[:, None]), facts.members[:, None]], axis=1)
     shares = np.zeros(table.shape)
     for turn in range(rounds):
-        logs, amounts = network.run(graph, table / facts.members[:, None])
+        logs, amounts, _ = network.run(graph, table / facts.members[:, None])
         shares = np.exp(logs.astype(float))
         _fix(table, shares, amounts, facts.members, limit, rng, temperature, ((turn + 1) / rounds) ** _LATE)
     _fix_rest(table, shares, facts.members, limit)

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 FILE, CARD = "network.onnx", "network.json"
-FORMAT = 1
+FORMAT = 2
 """Counts up whenever features change their meaning: an older network would read them wrongly."""
+OUTPUTS = ["shares", "amounts", "recipes"]
 _SHAPES: Mapping[str, tuple[int | None, ...]] = {
     "place": (1, None, PLACE_FEATURES),
     "job": (1, None, JOB_FEATURES),
@@ -48,9 +49,10 @@ _SHAPES: Mapping[str, tuple[int | None, ...]] = {
 class Proposing(Protocol):
     """Whatever completes plans that are known in part: the shipped network, or one in training."""
 
-    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> tuple[Array, Array]:
+    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> tuple[Array, Array, Array]:
         """For S plans known in part, [S, P, J + 1] shares of each class (last column: idle): what the rest of each
-        class should be, as log shares, and how much of the rest an owner takes if it takes any; both [S, P, J + 1]."""
+        class should be, as log shares, and how much of the rest an owner takes if it takes any; both
+        [S, P, J + 1]; and logits of the recipes that suit the groups, [S, J, WIDTH] of `hulk.propose.recipe`."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,14 @@ class Network:
     session: onnxruntime.InferenceSession
     card: Mapping[str, Any]
 
-    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> tuple[Array, Array]:
+    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> tuple[Array, Array, Array]:
         """See `Proposing`."""
         fed: dict[str, NDArray[Any]] = {
             name: getattr(graph, name)[None] for name in ("place", "job", "pair", "neighbour", "link", "maps", "worth")
         }
         fed["known"] = known.astype(np.float32)
-        shares, amounts = self.session.run(None, fed)
-        return shares, amounts
+        shares, amounts, recipes = self.session.run(None, fed)
+        return shares, amounts, recipes
 
 
 def load_network(folder: Path) -> Network | None:
@@ -122,5 +124,5 @@ def _check_shapes(session: onnxruntime.InferenceSession, path: Path) -> None:
             raise _UnusableError(f"{path} has no input {name!r} of {len(wanted)} dimensions")
         if any(size is not None and size != given for size, given in zip(wanted, shape, strict=True)):
             raise _UnusableError(f"the input {name!r} of {path} has the shape {shape}, not {list(wanted)}")
-    if [each.name for each in session.get_outputs()] != ["shares", "amounts"]:
-        raise _UnusableError(f"{path} does not give shares and amounts")
+    if [each.name for each in session.get_outputs()] != OUTPUTS:
+        raise _UnusableError(f"{path} does not give {', '.join(OUTPUTS)}")

@@ -1,5 +1,5 @@
 """The search for plans: who trains what, cut how.
 
 Reading order: `skeleton` (what is searched), `fit` (a skeleton becomes a plan and a price, compiled), `evaluate` (the
-same for names), `seeds` (where it starts), `moves` and `anneal` (how it goes on).
+same for names), `recipes` and `dealing` (who gets which machines), `reshape` and `polish` (pipelines improved).
 """

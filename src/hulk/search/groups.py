@@ -20,7 +20,7 @@ from hulk.search.state import State
 _HOT, _COLD = 0.01, 3e-4
 _STARTS = 64
 _ANSWERS = 4
-_DRAWING = 0.2  # of the time until the deadline, at most, before the race begins
+_DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
 Ints = NDArray[np.int64]
 
@@ -43,29 +43,42 @@ class GroupSearch:
         moves: int,
         deadline: float,
         stop: Callable[[], bool],
-        starts: Sequence[Ints] = (),
+        starts: Sequence[Deal] = (),
         report: Callable[[float], None] | None = None,
     ) -> list[Deal]:
         """The best deals found, best first, with so many moves in all, or by the deadline on the monotonic clock.
-        `starts`: owners of all machines to begin with, besides those drawn. `report` hears the cost of a deal after
+        `starts`: deals to begin with, their times open, besides those drawn. `report` hears the cost of a deal after
         every few moves."""
         self._report = report
         begin = time.monotonic()
-        found = [self.judged(owner) for owner in starts]
-        while len(found) < _STARTS and (
-            len(found) < _ANSWERS or time.monotonic() - begin < _DRAWING * (deadline - begin)
-        ):
-            found.append(self._drawn())
-        begin = time.monotonic()
-        rounds = (_STARTS // _ANSWERS).bit_length()
-        each = max(1, moves // (rounds * _STARTS))
+        given = [self.judged(deal.owner, deal.recipes) for deal in starts]
+        drawn: list[Deal] = []
+        while len(given) + len(drawn) < _STARTS:
+            if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
+                break
+            drawn.append(self._drawn())
+        begin, count = time.monotonic(), len(given) + len(drawn)
+        answers = max(1, _ANSWERS * count // _STARTS)
+        rounds = (count // answers).bit_length()
+        each = max(1, moves // (rounds * count))
         for turn in range(rounds):
-            found = sorted(found, key=self.cost)[: max(1, _STARTS >> turn)]
+            given, drawn = self._survivors(given, drawn, max(answers, count >> turn))
             until = begin + (deadline - begin) * (turn + 1) / rounds
-            for i, deal in enumerate(found):
-                now = time.monotonic()
-                found[i] = self._improved(deal, each << turn, now + (until - now) / (len(found) - i), stop)
-        return sorted(found, key=self.cost)
+            left = len(given) + len(drawn)
+            for racing in (given, drawn):
+                for i, deal in enumerate(racing):
+                    now = time.monotonic()
+                    racing[i] = self._improved(deal, each << turn, now + (until - now) / left, stop)
+                    left -= 1
+        return sorted([*given, *drawn], key=self.cost)
+
+    def _survivors(self, given: list[Deal], drawn: list[Deal], count: int) -> tuple[list[Deal], list[Deal]]:
+        """The best so many of both, at least a quarter of them drawn: what is given begins ahead but may end behind."""
+        given, drawn = sorted(given, key=self.cost), sorted(drawn, key=self.cost)
+        best = sorted([*given, *drawn], key=self.cost)[:count]
+        kept = sum(any(deal is other for other in best) for deal in drawn)
+        kept = max(kept, min(len(drawn), count // 4), count - len(given))
+        return given[: count - kept], drawn[:kept]
 
     def cost(self, deal: Deal) -> float:
         """The default objective of a deal."""
@@ -76,10 +89,13 @@ class GroupSearch:
         skeletons = [self._made(job, deal) for job in range(len(self.spaces))]
         return State.of(skeletons, [float(s) if s >= 0 else None for s in deal.seconds])
 
-    def judged(self, owner: Ints) -> Deal:
-        """A deal with a first recipe for every job, drawn; `owner`: each machine's job, or −1."""
+    def judged(self, owner: Ints, known: Ints | None = None) -> Deal:
+        """A deal with a first recipe for every job, drawn, or one of those `known` [J, COLUMNS] where that is better;
+        `owner`: each machine's job, or −1."""
         deal = empty_deal(self.packed)
         deal.owner[:] = owner
+        if known is not None:
+            deal.recipes[:] = known
         return self._improved(deal, 1, time.monotonic(), lambda: False)
 
     def _drawn(self) -> Deal:

@@ -70,12 +70,13 @@ class Router:
         """Hand over what has arrived by now."""
         cut = self.cut
         for path, packet in self.fabric.advance(now):
+            if path.target in cut or path.source in cut:
+                continue
+            path.packets += 1  # before it is handed over, so that whoever has it finds it counted
+            path.size += len(packet)
             try:
-                if path.target in cut or path.source in cut:
-                    continue
                 os.write(self._devices[path.target], packet)
             except OSError:  # the device is down or out of memory: networks lose packets
+                path.packets -= 1
+                path.size -= len(packet)
                 path.dropped += 1
-            else:
-                path.packets += 1
-                path.size += len(packet)
