@@ -134,23 +134,25 @@ def load_history(folder: Path) -> list[Point]:
 
 
 def draw_curves(history: Sequence[Point], path: Path) -> None:
-    """Loss, cross-entropy and gap over steps, as a picture."""
+    """Loss, cross-entropy and, where proposals were priced, their gap over steps, as a picture."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     steps = [point.step for point in history]
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
+    known = [(p.step, p.gap) for p in history if p.gap is not None]
+    panels = 3 if known else 2
+    figure, axes = plt.subplots(1, panels, figsize=(4 * panels, 3.2), layout="constrained")
     axes[0].plot(steps, [p.loss for p in history], label="training")
     axes[0].plot(steps, [p.validation_loss for p in history], label="validation")
     axes[0].set(title="loss", xlabel="step")
     axes[0].legend()
     axes[1].plot(steps, [p.validation_entropy for p in history])
     axes[1].set(title="validation cross-entropy, nats", xlabel="step")
-    known = [(p.step, p.gap) for p in history if p.gap is not None]
-    axes[2].plot([step for step, _ in known], [100 * gap for _, gap in known])
-    axes[2].set(title="median gap of proposals, %", xlabel="step")
+    if known:
+        axes[2].plot([step for step, _ in known], [100 * gap for _, gap in known])
+        axes[2].set(title="median gap of proposals, %", xlabel="step")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
