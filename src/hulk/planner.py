@@ -27,6 +27,7 @@ from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
 from hulk.propose import paper_policy, proposals
 from hulk.propose.network import Proposing
+from hulk.search import dealing, polish
 from hulk.search.assign import assign, state_bytes
 from hulk.search.dealing import Deal
 from hulk.search.evaluate import JobSpace, Places
@@ -149,12 +150,25 @@ def _result(polisher: Polisher, state: State, cluster: Cluster) -> PlanResult:
 
 
 def load_compiled(space: JobSpace) -> None:
-    """Load the compiled code, or compile it, by pricing the smallest plan there is."""
+    """Load the compiled code, or compile it, one half of it in a process of its own: that takes a minute, not two."""
+    if not (dealing.is_compiled() and polish.is_compiled()):
+        side_by_side(partial(_load_dealing, space), [partial(_load_polish, space)], stop=lambda: False)
+    _load_dealing(space)
+    _load_polish(space)
+
+
+def _load_dealing(space: JobSpace) -> None:
+    """Price the smallest plan there is, and deal nothing out."""
     slot = Slot(0, space.degrees[0])
     space.plan(Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0])))
+    GroupSearch([space], np.random.default_rng(0)).judged(np.full(len(space.cluster.machines), -1))
+
+
+def _load_polish(space: JobSpace) -> None:
+    """Polish nothing."""
     groups = GroupSearch([space], np.random.default_rng(0))
-    deal = groups.judged(np.full(len(space.cluster.machines), -1))
-    Polisher(groups, Objective()).run(groups.state(deal), moves=1, deadline=time.monotonic() + 1, hot=1.0)
+    nothing = State.of([None], [None])
+    Polisher(groups, Objective()).run(nothing, moves=1, deadline=time.monotonic() + 1, hot=1.0)
 
 
 @dataclass(frozen=True)

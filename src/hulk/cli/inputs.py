@@ -40,10 +40,10 @@ def announce_compilation(*, search: bool = False) -> None:
 
     ready = step.is_compiled()
     if search:
-        from hulk.search import dealing
+        from hulk.search import dealing, polish
 
-        ready = ready and dealing.is_compiled()
+        ready = ready and dealing.is_compiled() and polish.is_compiled()
     if not ready:
-        what, seconds = ("the search", 40) if search else ("the price", 10)
+        what, seconds = ("the search", 60) if search else ("the price", 10)
         sys.stderr.write(f"compiling {what} for this machine, once; this takes about {seconds} s …\n")
         sys.stderr.flush()

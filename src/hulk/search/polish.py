@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale
+from hulk.cost.compiled import drop_stale, is_cached
 from hulk.search import fit, packed, recipes
 from hulk.search import reshape as reshape_module
 from hulk.search.dealing import Deal, cost_of, draw_job, taker_of, total_cost
@@ -375,6 +375,11 @@ def polish(
         if now < least * (1 - 1e-9):
             least = now
             copy_all(shapes, best)
+
+
+def is_compiled() -> bool:
+    """Whether the compiled code of this very version lies in numba's cache."""
+    return is_cached(polish, recipes, reshape_module, packed, fit, step, pipeline)
 
 
 drop_stale(polish, recipes, reshape_module, packed, fit, step, pipeline)

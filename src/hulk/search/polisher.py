@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -126,7 +127,8 @@ class Polisher:
     def _shapes(self, state: State) -> Shapes:
         """A state in arrays."""
         shapes = empty_shapes(self.groups.packed)
-        for job, (skeleton, seconds) in enumerate(zip(state.skeletons, state.seconds, strict=True)):
+        found = zip(self.groups.spaces, state.skeletons, state.seconds, strict=True)
+        for job, (space, skeleton, seconds) in enumerate(found):
             if skeleton is None or seconds is None:
                 continue
             slots = [slot for chain in skeleton.chains for slot in chain]
@@ -135,16 +137,21 @@ class Polisher:
             lengths = [len(chain) for chain in skeleton.chains]
             shapes.starts[job, 1 : len(lengths) + 1] = np.cumsum(lengths)
             shapes.pipelines[job] = len(lengths)
-            shapes.deal.recipes[job] = self._switches(job, skeleton.settings)
-            shapes.deal.seconds[job] = seconds
+            known = self._known_size(job, skeleton.settings)
+            shapes.deal.recipes[job] = self._switches(job, known)
+            same = known == skeleton.settings
+            shapes.deal.seconds[job] = seconds if same else space.seconds(Skeleton(skeleton.chains, known))
             shapes.deal.owner[[slot.machine for slot in slots]] = job
         return shapes
 
+    def _known_size(self, job: int, settings: Settings) -> Settings:
+        """Settings with a microbatch size that the packed tables have: the next smaller one."""
+        sizes = [int(size) for size in self.groups.packed.sizes[job] if 0 < size <= settings.microbatch]
+        return replace(settings, microbatch=sizes[-1])
+
     def _switches(self, job: int, settings: Settings) -> recipes.Ints:
-        """Settings as the switches of a recipe. A microbatch size that the packed tables leave out becomes the next
-        smaller one; the first change then tells what that takes."""
-        sizes = [int(size) for size in self.groups.packed.sizes[job] if size]
-        size = max((i for i, known in enumerate(sizes) if known <= settings.microbatch), default=0)
+        """Settings as the switches of a recipe."""
+        size = self.groups.packed.sizes[job].tolist().index(settings.microbatch)
         recipe = np.zeros(recipes.COLUMNS, np.int64)
         recipe[recipes.VARIANT] = 2 * size + (settings.recompute is Recompute.FULL)
         recipe[recipes.EXTRA] = settings.extra
