@@ -4,6 +4,7 @@ constraint."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate, count
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,18 @@ def test_same_seed_same_plan():
     assert quick(where, jobs, seed=3).plan == quick(where, jobs, seed=3).plan
 
 
+def test_a_busy_machine_finds_the_same_plan(monkeypatch):
+    where, jobs = cluster(), [job("gpt2-xl"), job("bert-large")]
+    found = []
+    for tick, pause in ((1e-4, 0.0), (5e-3, 0.8)):  # seconds between two looks at the clock; now and then, a pause
+        times = accumulate(tick if look % 50 else pause for look in count(1))
+        monkeypatch.setattr("time.monotonic", times.__next__)
+        found.append(quick(where, jobs, seed=3, evaluations=8000))
+    assert found[0] == found[1]
+    assert not found[0].hurried
+    assert quick(where, jobs, evaluations=10**6, time_limit=0.5).hurried
+
+
 def test_jobs_stay_where_they_may_run():
     where = cluster()
     jobs = [job("gpt2-xl", allow=("eu-*",)), job("bert-large", deny=("eu-*",))]
@@ -94,6 +107,29 @@ def test_a_job_without_a_place_waits_and_the_others_run(jobs, waits, words):
     assert words in result.plan.waiting[waits]
     assert result.seconds[waits] is None
     assert set(result.plan.jobs) == {each.name for each in jobs} - {waits}
+
+
+@pytest.mark.parametrize(
+    ("first", "waits", "objective"),
+    [
+        ("gpt2-xl", "opt-175b", Objective()),
+        ("gpt2-xl", "opt-175b", Objective(most_dollars_per_second=60 / 3600)),
+        ("opt-30b", "opt-30b", Objective()),
+    ],
+)
+def test_a_job_without_a_place_does_not_spoil_the_others_search(first, waits, objective):
+    where, jobs = cluster(), [job(first, weight=5.0), job("bert-large", weight=5.0)]
+    alone = quick(where, jobs, objective=objective, evaluations=4000)
+    late = replace(job(waits), name="late")
+    beside = quick(where, [*jobs, late], objective=objective, evaluations=4000)
+
+    def cost(result):
+        if objective.needs_money:
+            return 1 / sum(each.tokens_per_step / result.seconds[each.name] for each in jobs)
+        return sum(result.seconds[each.name] for each in jobs)
+
+    assert beside.seconds["late"] is None
+    assert cost(beside) <= 1.03 * cost(alone), (cost(beside), cost(alone))
 
 
 def test_blocked_links_are_never_crossed():

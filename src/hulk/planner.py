@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -44,9 +44,10 @@ DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
-# Shares of the time limit: until machines are dealt out, until each group's shape was searched more widely, until each
-# racer has raced, until the winner has cooled, each time from a lower heat.
-_DEALING, _ARRANGING = 0.6, 0.68
+# Shares of the time limit: until machines are dealt out, until they are once more without the jobs that must wait,
+# until each group's shape was searched more widely, until each racer has raced, until the winner has cooled, each time
+# from a lower heat.
+_DEALING, _WITHOUT, _ARRANGING = 0.6, 0.66, 0.68
 _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
@@ -64,12 +65,14 @@ class Policy(Enum):
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan with each job's seconds a step (None: it waits), the objective, and how much was tried."""
+    """A plan with each job's seconds a step (None: it waits), the objective, how much was tried, and whether the clock
+    (or `stop`) ended the search before its moves did: then the same seed may give another plan."""
 
     plan: Plan
     seconds: Mapping[str, float | None]
     cost: float
     evaluations: int
+    hurried: bool = False
 
 
 def plan_in_parallel(
@@ -92,7 +95,8 @@ def plan_in_parallel(
     ]
     own = partial(plan_jobs, cluster, jobs, seed=seed, objective=objective, **options)
     found = side_by_side(own, searches, stop=options.get("stop", lambda: False))
-    return min(found, key=lambda result: result.cost)
+    best = min(found, key=lambda result: result.cost)
+    return replace(best, hurried=any(result.hurried for result in found))
 
 
 def plan_jobs(
@@ -146,7 +150,7 @@ def _result(polisher: Polisher, state: State, cluster: Cluster) -> PlanResult:
     plan, seconds = _finish(spaces, state, cluster)
     finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
     tried = polisher.groups.tried + sum(space.evaluations for space in spaces)
-    return PlanResult(plan, seconds, polisher.cost(finished), tried)
+    return PlanResult(plan, seconds, polisher.cost(finished), tried, polisher.groups.hurried)
 
 
 def load_compiled(space: JobSpace) -> None:
@@ -194,11 +198,17 @@ def _first_states(polisher: Polisher, starts: _Starts) -> list[State]:
             starts=_proposed(groups, starts.network),
             report=polisher.report,
         )
+        deals = groups.without_waiting(
+            deals, moves=starts.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
+        )
         found = [groups.state(deal) for deal in deals]
     found = sorted(found, key=polisher.cost)[: len(_RACE)]
     for state in found:
         for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):
-            if skeleton is None or time.monotonic() - begin > _ARRANGING * time_limit:
+            if skeleton is None:
+                continue
+            if time.monotonic() - begin > _ARRANGING * time_limit:
+                groups.hurried = True
                 continue
             better = arrange(space, sorted(skeleton.machines))
             if better and 0 <= better[1] < (state.seconds[job] or 0.0):
@@ -246,9 +256,11 @@ def _assigned(groups: GroupSearch, begin: float, time_limit: float) -> list[Stat
     found: list[State] = []
     for attempt, scale in enumerate(_SCALES):
         if attempt and time.monotonic() - begin > 0.3 * time_limit:
+            groups.hurried = True
             break
         until = max(time.monotonic(), begin) + 0.25 * time_limit
-        starts = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
+        starts, hurried = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
+        groups.hurried |= hurried
         found.append(State.of([s.skeleton for s in starts], [s.seconds if s.skeleton else None for s in starts]))
     return found
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,12 +36,17 @@ AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a
 NoGnnOption = Annotated[bool, typer.Option("--no-gnn", help="search without the graph network's proposals")]
 PolicyOption = Annotated[str, typer.Option(help="search, or paper: one shot of the network deals the machines out")]
 
+_HURRIED = (
+    "The search was ended before all its tries were made (--time-limit, Ctrl-C): a longer one may find a better plan, "
+    "and the same seed may find another one."
+)
+
 
 def plan(
     cluster: ClusterArgument,
     jobs: JobsArgument,
     out: OutOption = None,
-    time_limit: LimitOption = 20.0,
+    time_limit: LimitOption = 60.0,
     evaluations: EvaluationsOption = 40_000,
     seed: SeedOption = 0,
     max_cost: CostOption = None,
@@ -75,6 +81,7 @@ def plan(
         from hulk.search.exact import solve_exactly
 
         best, _ = solve_exactly(machines, work, compute=compute)
+        hurried = False
     else:
         from hulk.errors import InputError
         from hulk.planner import Policy, plan_in_parallel
@@ -82,13 +89,14 @@ def plan(
         network = None if no_gnn else usable_network()
         if network is None and way is Policy.PAPER:
             raise InputError("--policy paper needs the network", hint="it could not be read; see above")
-        with _Bar(quiet=as_json) as bar:
+        with _Bar(partial(objective.describe, jobs=work), quiet=as_json) as bar:
             result = plan_in_parallel(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
                 seed=seed, progress=bar.update, keep_from=keep, stop=bar.interrupted, workers=workers,
                 network=network, policy=way,
             )  # fmt: skip
         best = result.plan
+        hurried = result.hurried
     price = price_plan(best, machines, work, compute=compute)
     if out:
         save_plan(best, out, cluster=machines.name)
@@ -96,7 +104,11 @@ def plan(
         from hulk.cli.price import to_json
         from hulk.io.plan_file import dump_plan
 
-        document = {"plan": json.loads(dump_plan(best, cluster=machines.name)), "price": to_json(price)}
+        document = {
+            "plan": json.loads(dump_plan(best, cluster=machines.name)),
+            "price": to_json(price),
+            "ended_early": hurried,
+        }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         from hulk.cli.answer import render_plan
@@ -106,6 +118,8 @@ def plan(
 
         hints = suggest(best, machines, work, compute=compute, gpus=tuple(load_gpus().values()))
         render_plan(best, price, machines, work, hints, console())
+        if hurried:
+            console().print(_HURRIED, style="dim")
         if out:
             console().print(f"plan: {out}", style="dim")
     if best.waiting:
@@ -179,7 +193,8 @@ def _reservations(
 class _Bar:
     """The best so far, on stderr while the search runs (nothing where nobody looks), and Ctrl-C caught meanwhile."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, describe: Callable[[float], str], *, quiet: bool) -> None:
+        self._describe = describe
         self._show = not quiet and sys.stderr.isatty()
         self._last = 0.0
         self._interrupted = False
@@ -202,10 +217,10 @@ class _Bar:
         now = time.monotonic()
         if self._show and now - self._last > 0.1:
             self._last = now
-            sys.stderr.write(f"\r{seconds:5.1f} s  best so far {cost:,.4g} s (weighted sum)   ")
+            sys.stderr.write(f"\r{seconds:5.1f} s  best so far: {self._describe(cost)}   ")
             sys.stderr.flush()
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
         if self._show:
-            sys.stderr.write("\r" + " " * 60 + "\r")
+            sys.stderr.write("\r" + " " * 72 + "\r")

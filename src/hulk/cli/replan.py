@@ -35,7 +35,7 @@ def replan(
     joined: JoinedOption = None,
     horizon: HorizonOption = "24 h",
     out: OutOption = None,
-    time_limit: LimitOption = 20.0,
+    time_limit: LimitOption = 60.0,
     evaluations: EvaluationsOption = 40_000,
     seed: SeedOption = 0,
     no_gnn: NoGnnOption = False,

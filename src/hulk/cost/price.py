@@ -11,8 +11,9 @@ from hulk.cost import step
 from hulk.cost.bottleneck import describe_bottleneck
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
+from hulk.cost.money import step_money
 from hulk.cost.pipeline import run_pipeline
-from hulk.cost.report import Breakdown, Infeasible, JobPrice, Money, Obstacle, PlanPrice, StageMemory, StagePrice
+from hulk.cost.report import Breakdown, Infeasible, JobPrice, Obstacle, PlanPrice, StageMemory, StagePrice
 from hulk.cost.step import Durations, Encoded, Tables
 from hulk.cost.sums import blocked_pair, shares, steady_step
 from hulk.cost.tables import Book, empty_durations, encode, make_book
@@ -109,7 +110,7 @@ def price_job(
         total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket)
     parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)
     pipelines = _stage_prices(prepared, total)
-    money = _money(prepared, total)
+    money = step_money(plan, cluster, tables, durations, prepared.sets, total)
     return JobPrice(
         job=job.name,
         breakdown=parts,
@@ -211,49 +212,6 @@ def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, .
             row += 1
         pipelines.append(tuple(prices))
     return tuple(pipelines)
-
-
-def _money(prepared: Prepared, total: float) -> Money:
-    """GPU price × time for the GPUs in use, and the bytes that leave a region."""
-    cluster, tables = prepared.cluster, prepared.book.tables
-    gpus = 0.0
-    egress = 0.0
-    for pipeline in prepared.plan.pipelines:
-        for stage in pipeline.stages:
-            host = cluster.machine(stage.machine)
-            gpus += host.price / host.gpus * stage.tensor_parallel * total
-        for a, b in zip(pipeline.stages, pipeline.stages[1:], strict=False):
-            there_and_back = cluster.egress(a.machine, b.machine) + cluster.egress(b.machine, a.machine)
-            egress += float(tables.cut[a.last]) * pipeline.microbatches * there_and_back
-    return Money(gpus=gpus, egress=egress + _sync_egress(prepared))
-
-
-def _sync_egress(prepared: Prepared) -> float:
-    """Dollars for gradients that cross regions: each member of a ring sends 2 (n − 1) / n of a set to the next;
-    region by region, only the regions' first members do."""
-    stages, tables, durations = prepared.stages, prepared.book.tables, prepared.durations
-    params = tables.split + tables.whole
-    dollars = 0.0
-    for i in range(prepared.sets):
-        size = float(params[durations.set_last[i] + 1] - params[durations.set_first[i]]) * tables.gradient_bytes
-        ring = [stages[n].machine for n in prepared.holders(i)]
-        if prepared.encoded.by_region:
-            ring = list({prepared.cluster.machine(name).region: name for name in reversed(ring)}.values())[::-1]
-        dollars += _ring_egress(ring, size, prepared.cluster)
-    for pipeline in prepared.plan.pipelines:
-        first = pipeline.stages[0]
-        for stage in pipeline.stages[1:]:
-            shared = float(tables.tied[stage.last + 1] - tables.tied[stage.first]) * tables.gradient_bytes
-            dollars += _ring_egress([first.machine, stage.machine], shared, prepared.cluster)
-    return dollars
-
-
-def _ring_egress(ring: Sequence[str], size: float, cluster: Cluster) -> float:
-    n = len(ring)
-    if n < 2:
-        return 0.0
-    hops = zip(ring, [*ring[1:], ring[0]], strict=True)
-    return sum(cluster.egress(a, b) for a, b in hops if a != b) * size * 2 * (n - 1) / n
 
 
 def _time_origins(prepared: Prepared) -> dict[TimeOrigin, int]:

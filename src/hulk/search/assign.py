@@ -74,24 +74,26 @@ def assign(
     scale: float = 1.0,
     most_centres: int = 12,
     deadline: float = float("inf"),
-) -> list[Start]:
-    """A group for every job, jobs with the greatest need first. `scale` makes machines dearer or cheaper. Every job has
-    its share of the time until the deadline."""
+) -> tuple[list[Start], bool]:
+    """A group for every job, jobs with the greatest need first, and whether the clock cut that short. `scale` makes
+    machines dearer or cheaper. Every job has its share of the time until the deadline."""
     rates = [machine_rates(space) for space in spaces]
     worth = worth_of_compute(spaces, rates) * scale
     free = set(range(len(spaces[0].cluster.machines)))
     most = max(1, _FAIR_SHARES * len(free) // len(spaces))
     starts: list[Start] = [Start(None, -1.0)] * len(spaces)
     order = sorted(range(len(spaces)), key=lambda j: -state_bytes(spaces[j]))
+    hurried = False
     for done, j in enumerate(order):
         now = time.monotonic()
         until = now + (deadline - now) / (len(order) - done)
         groups = candidate_groups(spaces[j], free, rates[j], rng, most_centres, most)
         starts[j] = best_group(spaces[j], groups, rates[j], worth, until)
+        hurried |= time.monotonic() > until
         skeleton = starts[j].skeleton
         if skeleton is not None:
             free -= skeleton.machines
-    return starts
+    return starts, hurried
 
 
 def best_group(

@@ -30,6 +30,10 @@ class Deal(NamedTuple):
     recipes: Ints  # [J, COLUMNS]; DEGREE 0: none yet
     seconds: Floats  # [J]
 
+    def copy(self) -> Deal:
+        """The same in arrays of its own."""
+        return Deal(self.owner.copy(), self.recipes.copy(), self.seconds.copy())
+
 
 def empty_deal(packed: Packed) -> Deal:
     """Nobody has anything, and times are open."""
@@ -341,12 +345,7 @@ def improve(
             before += cost_of(packed, j, deal.seconds[j])
             loss += cost_of(packed, j, after[j])
         loss -= before
-        scale = before
-        if not alone:
-            scale = 1e-12
-            for j in range(jobs):
-                if deal.seconds[j] >= 0:
-                    scale += cost_of(packed, j, deal.seconds[j])
+        scale = before if alone else running_cost(packed, deal)
         if move < 0 or loss <= 0 or np.random.random() < np.exp(-loss / (heat * scale)):
             deal.owner[:] = owner
             for i in range(count):
@@ -354,7 +353,7 @@ def improve(
                 deal.seconds[j] = after[j]
                 deal.recipes[j] = chosen[j]
             is_first = np.isnan(best.seconds[0])
-            if move >= -1 and (is_first or total_cost(packed, deal) < total_cost(packed, best) * (1 - 1e-9)):
+            if move >= -1 and (is_first or total_cost(packed, deal) < total_cost(packed, best)):
                 best.owner[:] = deal.owner
                 best.recipes[:] = deal.recipes
                 best.seconds[:] = deal.seconds
@@ -366,6 +365,16 @@ def total_cost(packed: Packed, deal: Deal) -> float:
     total = 0.0
     for j in range(deal.seconds.shape[0]):
         total += cost_of(packed, j, deal.seconds[j])
+    return total
+
+
+@njit(cache=True)
+def running_cost(packed: Packed, deal: Deal) -> float:
+    """The default objective of the jobs that run: a measure of losses that jobs without a place do not drown."""
+    total = 1e-12
+    for j in range(deal.seconds.shape[0]):
+        if deal.seconds[j] >= 0:
+            total += cost_of(packed, j, deal.seconds[j])
     return total
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
-from hulk.cost.step import Durations, Encoded, Tables, seconds_of
+from hulk.cost.money import step_money
+from hulk.cost.step import Durations, Encoded, Tables, durations, seconds_of
 from hulk.cost.tables import Book, Links, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
@@ -80,6 +81,7 @@ class JobSpace:
         self._known: dict[Skeleton, float] = {}
         self._keep = keep
         self._rooms: dict[int, tuple[Durations, NDArray[np.float64]]] = {}
+        self._names = tuple(machine.name for machine in cluster.machines)
         self._row = np.array(places.of_machine)
         self.evaluations = 0
         self.favourites: dict[tuple[bool, bool], Settings] = {}
@@ -193,11 +195,18 @@ class JobSpace:
             rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
             if rounds:
                 seconds = refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds)
-        names = tuple(machine.name for machine in self.cluster.machines)
-        plan = to_job_plan(
-            skeleton, names, encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
-        )
-        return plan, float(seconds)
+        return self._job_plan(skeleton, encoded), float(seconds)
+
+    def dollars(self, skeleton: Skeleton) -> float:
+        """Dollars of a step of a skeleton that fits, before its cuts are refined."""
+        seconds, encoded, out = self._fit(skeleton)
+        tables = self.tables(skeleton.settings)
+        _, sets, _ = durations(tables, encoded, out)
+        return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, out, sets, seconds).total
+
+    def _job_plan(self, skeleton: Skeleton, encoded: Encoded) -> JobPlan:
+        first, last, microbatches = encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
+        return to_job_plan(skeleton, self._names, first, last, microbatches)
 
     def is_small(self, skeleton: Skeleton) -> bool:
         """Whether refining it takes milliseconds, so that many of its neighbours can be."""

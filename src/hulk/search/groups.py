@@ -22,7 +22,32 @@ _STARTS = 64
 _ANSWERS = 4
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
+_BEHIND = 0.1  # of a race's time that it may be behind its moves before the clock shares out what is left
 Ints = NDArray[np.int64]
+
+
+class _Pace:
+    """Whether a race's moves are done by its deadline. While they will be, moves alone end every start, so that a busy
+    machine finds what an idle one does; when they will not, each start has its share of the time that is left."""
+
+    def __init__(self, moves: int, begin: float, deadline: float) -> None:
+        self.moves = moves
+        self.begin = begin
+        self.deadline = deadline
+        self._made = 0
+        self._fastest = 0.0
+
+    def note(self, moves: int, seconds: float) -> None:
+        """So many moves took so long."""
+        self._made += moves
+        self._fastest = min(self._fastest or seconds / moves, seconds / moves)
+
+    def is_kept(self, now: float) -> bool:
+        """A few slow moves count for nothing: the fastest so far tell what the machine can do, and what was lost since
+        the beginning may be caught up."""
+        window = self.deadline - self.begin
+        due = min(1.0, self._made / self.moves + _BEHIND) * window
+        return self._fastest * self.moves <= window and now - self.begin <= due
 
 
 class GroupSearch:
@@ -32,9 +57,13 @@ class GroupSearch:
         self.spaces = list(spaces)
         self.rng = rng
         self.packed = pack(spaces)
+        # A job whose state is more than all its machines hold would only keep them from the others.
+        self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
         self.bench = recipes.make_bench(self.packed)
         self._report: Callable[[float], None] | None = None
         self.tried = 0
+        self.hurried = False
+        """Whether the clock has ended any part of the search before its moves did."""
         self.served = np.zeros((len(spaces), recipes.BUCKETS, recipes.COLUMNS), np.int64)
 
     def deals(
@@ -55,12 +84,14 @@ class GroupSearch:
         drawn: list[Deal] = []
         while len(given) + len(drawn) < _STARTS:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
+                self.hurried = True
                 break
             drawn.append(self._drawn())
         begin, count = time.monotonic(), len(given) + len(drawn)
         answers = max(1, _ANSWERS * count // _STARTS)
         rounds = (count // answers).bit_length()
         each = max(1, moves // (rounds * count))
+        pace = _Pace(moves, begin, deadline)
         for turn in range(rounds):
             given, drawn = self._survivors(given, drawn, max(answers, count >> turn))
             until = begin + (deadline - begin) * (turn + 1) / rounds
@@ -68,9 +99,32 @@ class GroupSearch:
             for racing in (given, drawn):
                 for i, deal in enumerate(racing):
                     now = time.monotonic()
-                    racing[i] = self._improved(deal, each << turn, now + (until - now) / left, stop)
+                    racing[i] = self._improved(deal, each << turn, now + (until - now) / left, stop, pace)
                     left -= 1
         return sorted([*given, *drawn], key=self.cost)
+
+    def bar(self, jobs: Ints) -> NDArray[np.bool_]:
+        """No machines for these jobs from now on; what all were allowed until now."""
+        before = self.packed.allowed.copy()
+        self.packed.allowed[jobs] = False
+        return before
+
+    def without_waiting(
+        self, deals: Sequence[Deal], *, moves: int, deadline: float, stop: Callable[[], bool]
+    ) -> list[Deal]:
+        """Deals whose best leaves jobs waiting, raced on without those jobs: while there is hope they draw machines
+        to them that the others could use."""
+        waiting = np.flatnonzero(deals[0].seconds < 0)
+        held = np.isin(deals[0].owner, waiting)
+        if not held.any():
+            return list(deals)
+        before = self.bar(waiting)
+        starts = [
+            Deal(np.where(np.isin(deal.owner, waiting), -1, deal.owner), deal.recipes, deal.seconds) for deal in deals
+        ]
+        found = self.deals(moves=moves, deadline=deadline, stop=stop, starts=starts, report=self._report)
+        self.packed.allowed[:] = before
+        return found
 
     def _survivors(self, given: list[Deal], drawn: list[Deal], count: int) -> tuple[list[Deal], list[Deal]]:
         """The best so many of both, at least a quarter of them drawn: what is given begins ahead but may end behind."""
@@ -96,31 +150,43 @@ class GroupSearch:
         deal.owner[:] = owner
         if known is not None:
             deal.recipes[:] = known
-        return self._improved(deal, 1, time.monotonic(), lambda: False)
+        best = deal.copy()
+        self._improve(deal, best, 1, _HOT, _COLD)
+        return best
 
     def _drawn(self) -> Deal:
         deal = empty_deal(self.packed)
         deal_out(self.packed, deal, self.draw_seed())
         return self.judged(deal.owner)
 
-    def _improved(self, deal: Deal, moves: int, deadline: float, stop: Callable[[], bool]) -> Deal:
-        """Annealed in pieces, so that the clock is seen: it cools by moves or by time, whichever is further on."""
-        best = Deal(deal.owner.copy(), deal.recipes.copy(), deal.seconds.copy())
-        begin, made, done = time.monotonic(), 0, 0.0
+    def _improved(self, deal: Deal, moves: int, share: float, stop: Callable[[], bool], pace: _Pace) -> Deal:
+        """Annealed in pieces, so that the clock is seen: it cools by moves, or by the time until its `share` is used up
+        if that is further on and the race's pace is not kept."""
+        best = deal.copy()
+        begin = now = time.monotonic()
+        made, done = 0, 0.0
         while made < moves and not stop():
             part = min(_CHUNK, moves - made)
             ahead = max((made + part) / moves, done)
             hot, cold = (_HOT * (_COLD / _HOT) ** x for x in (done, ahead))
-            improve(self.packed, self.bench, deal, best, self.served, part, hot, cold, self.draw_seed())
+            self._improve(deal, best, part, hot, cold)
             made += part
-            self.tried += part
-            if self._report:
-                self._report(self.cost(best))
-            now = time.monotonic()
-            if now >= deadline:
-                break
-            done = max(made / moves, (now - begin) / (deadline - begin))
+            before, now = now, time.monotonic()
+            pace.note(part, now - before)
+            done = made / moves
+            if made < moves and not pace.is_kept(now):
+                self.hurried = True
+                if now >= share:
+                    break
+                done = max(done, (now - begin) / (share - begin))
+        self.hurried |= made < moves
         return best
+
+    def _improve(self, deal: Deal, best: Deal, moves: int, hot: float, cold: float) -> None:
+        improve(self.packed, self.bench, deal, best, self.served, moves, hot, cold, self.draw_seed())
+        self.tried += moves
+        if self._report:
+            self._report(self.cost(best))
 
     def draw_seed(self) -> int:
         """A seed for compiled code."""

@@ -3,14 +3,14 @@ throughput."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hulk.domain.job import Job
 
-# A job that has to wait counts like one that takes this many times as long as the slowest that runs would: placing it
-# is always better, and of two that cannot both run, the weightier one runs.
-WAITING = 1e9
+# Seconds to finish, a thousand years, that a job counts for while it waits: placing it is always better, and of two
+# that cannot both run, the weightier one runs. Sums with more digits than this would lose the small jobs' times.
+WAITING = 3e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Objective:
         """The number to make small."""
         if not self.needs_money:
             return sum(job_cost(jobs[name], outcome.seconds) for name, outcome in outcomes.items())
+        tokens = sum(job.weight * job.tokens_per_step for job in jobs.values())
         throughput, spending, waiting = 0.0, 0.0, 0.0
         for name, outcome in outcomes.items():
             if outcome.seconds is None:
@@ -50,10 +51,18 @@ class Objective:
             spending += outcome.dollars / outcome.seconds
         if self.most_dollars_per_second is not None:
             over = max(0.0, spending / self.most_dollars_per_second - 1)
-            return waiting * WAITING + over * 1e6 + 1.0 / max(throughput, 1e-12)
+            return waiting * WAITING + over * 1e6 + tokens / max(throughput, 1e-12)
         assert self.least_tokens_per_second is not None
         short = max(0.0, self.least_tokens_per_second / max(throughput, 1e-12) - 1)
         return waiting * WAITING + short * 1e6 + spending
+
+    def describe(self, cost: float, jobs: Sequence[Job]) -> str:
+        """A cost in words."""
+        if cost >= min(WAITING * job.weight for job in jobs):
+            return "not every job has a place yet"
+        if self.most_dollars_per_second is not None:
+            return f"{sum(job.weight * job.tokens_per_step for job in jobs) / cost:,.4g} tokens/s (weighted sum)"
+        return f"{cost * 3600:,.4g} $/h" if self.needs_money else f"{cost:,.4g} s (weighted sum)"
 
 
 def job_cost(job: Job, seconds: float | None) -> float:

@@ -17,7 +17,7 @@ from hulk.cost import pipeline, step
 from hulk.cost.compiled import drop_stale, is_cached
 from hulk.search import fit, packed, recipes
 from hulk.search import reshape as reshape_module
-from hulk.search.dealing import Deal, cost_of, draw_job, taker_of, total_cost
+from hulk.search.dealing import Deal, cost_of, draw_job, running_cost, taker_of, total_cost
 from hulk.search.packed import Packed
 from hulk.search.recipes import COLUMNS, DEGREE, Bench, bucket_of, change_recipe, draw_recipe, priced, shape, size_of
 from hulk.search.reshape import drop, nearest_position, put, reshape
@@ -357,7 +357,7 @@ def polish(
     np.random.seed(seed)
     move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
     owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
-    now, least = total_cost(packed, shapes.deal), total_cost(packed, best.deal)
+    least = total_cost(packed, best.deal)
     for turn in range(moves):
         heat = hot * (cold / hot) ** (turn / moves)
         count = _propose(packed, bench, shapes, trial, served, move, owner, recipe)
@@ -367,12 +367,12 @@ def polish(
         for which in range(count):
             before += cost_of(packed, move.jobs[which], shapes.deal.seconds[move.jobs[which]])
             after += cost_of(packed, move.jobs[which], trial.deal.seconds[move.jobs[which]])
-        loss, scale = after - before, before if count == 1 else max(now, 1e-12)
+        loss, scale = after - before, before if count == 1 else running_cost(packed, shapes.deal)
         if loss > 0 and np.random.random() >= np.exp(-loss / (heat * scale)):
             continue
         accept(shapes, trial, move.jobs[:count])
-        now += loss
-        if now < least * (1 - 1e-9):
+        now = total_cost(packed, shapes.deal)
+        if now < least:
             least = now
             copy_all(shapes, best)
 

@@ -11,7 +11,6 @@ import numpy as np
 from hulk.domain.plan import Recompute, Sync
 from hulk.search import recipes
 from hulk.search.groups import GroupSearch
-from hulk.search.money import dollars_per_step
 from hulk.search.objective import Objective, Outcome, job_cost
 from hulk.search.polish import Shapes, accept, copy_all, empty_shapes, polish, propose
 from hulk.search.skeleton import Settings, Skeleton
@@ -61,6 +60,8 @@ class Polisher:
             if now >= deadline:
                 break
             done = max(made / moves, (now - begin) / (deadline - begin))
+            self.groups.hurried |= done > made / moves
+        self.groups.hurried |= made < moves
         return min(state, self._state(best), key=self.cost)
 
     def _anneal(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
@@ -80,16 +81,21 @@ class Polisher:
             if not jobs.size:
                 continue
             after = self.cost(self._state(shapes, jobs.tolist()))
-            gain = (now - after) / max(abs(now), 1e-12)
+            gain = (now - after) / max(now - self._waiting(shapes), 1e-12)
             if gain <= 0 and groups.rng.random() >= np.exp(gain / heat):
                 continue
             accept(shapes, self._trial, jobs)
             now = after
-            if now < least * (1 - 1e-9):
+            if now < least:
                 least = now
                 copy_all(shapes, best)
                 if self.report:
                     self.report(least)
+
+    def _waiting(self, shapes: Shapes) -> float:
+        """What jobs without a place add to the objective."""
+        seconds = shapes.deal.seconds
+        return sum(job_cost(space.job, None) for space, s in zip(self.groups.spaces, seconds, strict=True) if s < 0)
 
     def _cost(self, skeletons: Sequence[Skeleton | None], seconds: Sequence[float | None]) -> float:
         spaces = self.groups.spaces
@@ -97,13 +103,13 @@ class Polisher:
             return sum(job_cost(space.job, s) for space, s in zip(spaces, seconds, strict=True))
         outcomes = {}
         for job, (space, skeleton, taken) in enumerate(zip(spaces, skeletons, seconds, strict=True)):
-            dollars = self._dollars_of(job, skeleton, taken) if skeleton and taken is not None else 0.0
+            dollars = self._dollars_of(job, skeleton) if skeleton else 0.0
             outcomes[space.job.name] = Outcome(taken, dollars)
         return self.objective.cost({space.job.name: space.job for space in spaces}, outcomes)
 
-    def _dollars_of(self, job: int, skeleton: Skeleton, seconds: float) -> float:
+    def _dollars_of(self, job: int, skeleton: Skeleton) -> float:
         if (job, skeleton) not in self._dollars:
-            self._dollars[job, skeleton] = dollars_per_step(self.groups.spaces[job], skeleton, seconds)
+            self._dollars[job, skeleton] = self.groups.spaces[job].dollars(skeleton)
         return self._dollars[job, skeleton]
 
     def _state(self, shapes: Shapes, changed: Collection[int] = ()) -> State:
