@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import fields
@@ -225,18 +226,24 @@ def test_the_command_line_needs_no_torch() -> None:
 
 
 def test_the_commands_work_one_after_the_other(tmp_path: Path) -> None:
-    examples, run = str(tmp_path / "examples"), str(tmp_path / "run")
+    examples, run, more = (str(tmp_path / name) for name in ("examples", "run", "more"))
     small = ["--scenes", "2", "--machines", "6", "--jobs", "2", "--searches", "1", "--moves", "100"]
     few = ["--steps", "2", "--hidden", "8", "--rounds", "1", "--device", "cpu"]
     for command in (
         ["data", examples, *small],
         ["train", examples, run, *few],
+        ["data", more, *small, "--network", run],
         ["eval", examples, "--network", run, "--samples", "2"],
     ):
         done = CliRunner().invoke(app, ["gnn", *command])
         assert done.exit_code == 0, done.output
     assert {path.name for path in Path(run).iterdir()} >= {"network.onnx", "network.json", "curves.png"}
     assert "network" in done.output
+    assert len(load_examples(Path(more))) == len(load_examples(Path(examples)))
+    card = json.loads((Path(run) / "network.json").read_text(encoding="utf-8"))
+    assert json.loads((Path(more) / "data.json").read_text(encoding="utf-8"))["network"] == card["sha256"]
+    failed = CliRunner().invoke(app, ["gnn", "data", more, "--network", examples])
+    assert "no network that can be used" in str(failed.exception)
 
 
 def test_unknown_choices_are_named(tmp_path: Path) -> None:

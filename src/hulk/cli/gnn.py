@@ -40,12 +40,14 @@ def data(
     searches: Annotated[int, typer.Option(min=1, help="searches for each scene; plans within 3 % are kept")] = 3,
     moves: Annotated[int, typer.Option(min=1, help="moves of each search at most")] = 200_000,
     time_limit: Annotated[float, typer.Option(min=0.1, help="seconds of each search at most")] = 8.0,
+    network: Annotated[Path | None, typer.Option(help="folder of a trained network, to begin searches with")] = None,
     workers: WorkersOption = 1,
     ray: RayOption = False,
 ) -> None:
     """Draw clusters and jobs, and plan them with the planner's own search: what the network learns from.
 
-    A run that was stopped goes on where it was.
+    With --network, searches begin with that network's proposals: they find better plans, which train the next one. A
+    run that was stopped goes on where it was.
     """
     from hulk.gnn.generator import Scale
     from hulk.gnn.labels import Budget, make_shards
@@ -59,6 +61,7 @@ def data(
             budget=Budget(searches, moves, longest=time_limit),
             workers=workers,
             use_ray=ray,
+            network=network,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
 

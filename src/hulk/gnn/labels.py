@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
+from hulk.propose.decode import proposals
 from hulk.propose.facts import Facts
+from hulk.propose.network import Network, Proposing, load_network
 from hulk.search.dealing import Deal
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.groups import GroupSearch
@@ -79,8 +82,11 @@ def spaces_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> l
     return [JobSpace(job, cluster, places, compute=compute, engine=HULK) for job in jobs]
 
 
-def make_example(seed: int, scale: Scale, budget: Budget, compute: ComputeModel) -> Example | None:
-    """The scene of a seed, searched; None where no plan has a place for every job."""
+def make_example(
+    seed: int, scale: Scale, budget: Budget, compute: ComputeModel, network: Proposing | None = None
+) -> Example | None:
+    """The scene of a seed, searched from drawn deals and, in later rounds of training, from a network's proposals; None
+    where no plan has a place for every job."""
     cluster, jobs = scattered(seed, scale)
     if not jobs:
         return None
@@ -90,7 +96,8 @@ def make_example(seed: int, scale: Scale, budget: Budget, compute: ComputeModel)
     for search in range(budget.searches):
         groups = GroupSearch(spaces, np.random.default_rng([seed, search]))
         deadline = time.monotonic() + time_limit
-        for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False):
+        starts = proposals(groups.packed, groups.rng, network=network) if network else []
+        for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False, starts=starts):
             if (deal.seconds >= 0).all():
                 table = table_of(deal.owner, groups.packed)
                 found[table.tobytes()] = (groups.cost(deal), table, plain_recipes(deal, groups.packed))
@@ -133,15 +140,17 @@ def make_shards(
     size: int = 16,
     workers: int = 1,
     use_ray: bool = False,
+    network: Path | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Examples of these seeds in files of `size` seeds each. Those that are there are left alone, so that a run that
-    was stopped goes on; they depend on their seeds alone, as long as no search runs into its time limit."""
+    was stopped goes on; they depend on their seeds alone, as long as no search runs into its time limit. `network`: the
+    folder of a trained one, whose proposals the searches begin with."""
     folder.mkdir(parents=True, exist_ok=True)
-    _describe(folder, scale, budget)
+    _describe(folder, scale, budget, _trained(network))
     parts = [seeds[i : i + size] for i in range(0, len(seeds), size)]
     missing = [part for part in parts if not shard_path(folder, part).exists()]
-    make = partial(make_shard, folder, scale=scale, budget=budget)
+    make = partial(make_shard, folder, scale=scale, budget=budget, network=network)
     done = len(parts) - len(missing)
     if progress:
         progress(done, len(parts))
@@ -151,9 +160,24 @@ def make_shards(
             progress(done, len(parts))
 
 
-def _describe(folder: Path, scale: Scale, budget: Budget) -> None:
+@cache
+def _trained(folder: Path | None) -> Network | None:
+    """The network of a folder; InputError where there is none that can be used."""
+    if folder is None:
+        return None
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always", RuntimeWarning)
+        network = load_network(folder)
+    if network is None:
+        raise InputError("no network that can be used", where=str(folder), hint="train one: hulk gnn train")
+    return network
+
+
+def _describe(folder: Path, scale: Scale, budget: Budget, network: Network | None) -> None:
     """Say in data.json what the folder's examples are; InputError where it says something else already."""
-    wanted = {"scale": asdict(scale), "budget": asdict(budget)}
+    wanted: dict[str, Any] = {"scale": asdict(scale), "budget": asdict(budget)}
+    if network:
+        wanted["network"] = network.card["sha256"]
     path = folder / _ABOUT
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
         raise InputError("this folder holds examples of another kind", where=str(path), hint="take another folder")
@@ -168,10 +192,10 @@ def scale_of(folder: Path) -> Scale:
         raise InputError("no examples in this folder", where=str(folder), hint="make some: hulk gnn data") from None
 
 
-def make_shard(folder: Path, seeds: range, *, scale: Scale, budget: Budget) -> int:
+def make_shard(folder: Path, seeds: range, *, scale: Scale, budget: Budget, network: Path | None = None) -> int:
     """Make one shard; returns how many examples are in it."""
-    compute = compute_model()
-    made = (make_example(seed, scale, budget, compute) for seed in seeds)
+    compute, trained = compute_model(), _trained(network)
+    made = (make_example(seed, scale, budget, compute, trained) for seed in seeds)
     examples = [example for example in made if example is not None]
     save_shard(shard_path(folder, seeds), examples)
     return len(examples)
