@@ -149,7 +149,7 @@ def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job") -> Prepa
 def price_of(one: Prepared) -> tuple[float, np.ndarray]:
     """Seconds of the step, and when each stage's passes are done."""
     stage_end, sync_end = np.zeros(len(one.stages)), np.zeros(len(one.stages))
-    total = step.step_seconds(one.book.tables, one.encoded, one.durations, one.sets, stage_end, sync_end)
+    total = step.step_seconds(one.book.tables, one.encoded, one.durations, one.sets, stage_end, sync_end, step.ALL)
     return total, stage_end
 
 

@@ -1,12 +1,30 @@
-"""Whether numba's cache has a kernel's compiled code, so that people can be told before they wait."""
+"""Compiled code: functions that only other compiled ones call, and whether numba's cache has a kernel's code, so that
+people can be told before they wait."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def inner(function: F) -> F:
+    """Like njit, for functions that Python never calls: without a way in from Python they compile sooner."""
+    compiled: F = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
+    return compiled
+
+
+def constant(value: int) -> int:
+    """A number for compiled functions to pass on: for a plain one numba would compile the callee once more, for just
+    that number."""
+    return cast(int, np.int64(value))
 
 
 def is_cached(kernel: Any, *modules: ModuleType) -> bool:

@@ -20,6 +20,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hulk.cost.compiled import inner
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -164,7 +166,7 @@ def run_pipeline(
             raise RuntimeError("the schedule cannot go on")  # cannot happen: orders are consistent between stages
 
 
-@njit(cache=True)
+@inner
 def _resolve_forward(
     s: int,
     m: int,
@@ -194,7 +196,7 @@ def _resolve_forward(
     return arrived
 
 
-@njit(cache=True)
+@inner
 def _resolve_backward(
     s: int,
     m: int,

@@ -104,7 +104,7 @@ def price_job(
     count = len(prepared.stages)
     stage_end, sync_end = np.zeros(count), np.zeros(count)
     encoded, durations, tables = prepared.encoded, prepared.durations, prepared.book.tables
-    total = step.step_seconds(tables, encoded, durations, prepared.sets, stage_end, sync_end)
+    total = step.step_seconds(tables, encoded, durations, prepared.sets, stage_end, sync_end, step.ALL)
     if engine.bucket is not None:
         wanted = shares(tables, encoded, durations, prepared.sets)
         total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket)

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline
-from hulk.cost.compiled import drop_stale, is_cached
+from hulk.cost.compiled import constant, drop_stale, inner, is_cached
 from hulk.cost.pipeline import backward_position, run_pipeline
 
 Floats = NDArray[np.float64]
@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FITS, TOO_BIG, BLOCKED = 0, 1, 2
+ALL = constant(1 << 40)
+"""A horizon that no pipeline reaches."""
 
 
 class Tables(NamedTuple):
@@ -181,7 +183,7 @@ def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Cut the layers wherever any replica cuts them; each piece syncs among the stages that hold it."""
     replicas = plan.microbatches.shape[0]
@@ -274,7 +276,7 @@ def step_seconds(
     sets: int,
     stage_end: Floats,
     sync_end: Floats,
-    horizon: int = 1 << 40,
+    horizon: int,
 ) -> float:
     """Seconds of one step. Fills stage_end [N], when a stage's last backward ends, and sync_end [N], when the last
     gradient it takes part in is summed up.
@@ -319,7 +321,7 @@ def step_seconds(
     return total
 
 
-@njit(cache=True)
+@inner
 def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
     """Whether two pipelines take the same time, pass by pass."""
     a, b = plan.starts[p], plan.starts[q]
@@ -340,7 +342,7 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _sync(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats) -> None:
     """Gradient sets from the last layers to the first, each after its holders have it and are free; then shared
     parameters, added up between the pipeline's first stage and the stages that share with it."""
@@ -377,7 +379,7 @@ def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
         return -1.0
-    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
 
 
 def is_compiled() -> bool:

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, is_cached
+from hulk.cost.compiled import drop_stale, inner, is_cached
 from hulk.search import fit, packed, recipes
 from hulk.search.packed import Packed
 from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, look
@@ -51,7 +51,7 @@ def cost_of(packed: Packed, job: int, seconds: float) -> float:
     return cost
 
 
-@njit(cache=True)
+@inner
 def _around(packed: Packed, job: int, centre: int, power: float, owner: Ints, free_only: bool) -> bool:
     """Give a job the machines nearest to one until they have so many FLOP/s and hold the model; half of the time only
     those whose GPUs are about as fast or faster. False: not enough."""
@@ -127,7 +127,7 @@ def taker_of(packed: Packed, machine: int, giver: int, owner: Ints) -> int:
     return np.random.randint(0, jobs)
 
 
-@njit(cache=True)
+@inner
 def _give(packed: Packed, owner: Ints, touched: Ints) -> int:
     """Some machines of a place, or of a region, go from their holder to another job or stay idle."""
     machines = owner.shape[0]
@@ -160,14 +160,14 @@ def _give(packed: Packed, owner: Ints, touched: Ints) -> int:
     return _touch(touched, giver, taker)
 
 
-@njit(cache=True)
+@inner
 def _together(packed: Packed, one: int, two: int, wide: bool) -> bool:
     if wide:
         return bool(packed.region_of_machine[one] == packed.region_of_machine[two])
     return bool(packed.place[one] == packed.place[two])
 
 
-@njit(cache=True)
+@inner
 def _touch(touched: Ints, one: int, two: int) -> int:
     count = 0
     for job in (one, two):
@@ -177,7 +177,7 @@ def _touch(touched: Ints, one: int, two: int) -> int:
     return count
 
 
-@njit(cache=True)
+@inner
 def _swap(packed: Packed, owner: Ints, touched: Ints) -> int:
     """Machines of two places change hands: one for one, or all that two holders have there."""
     machines = owner.shape[0]
@@ -198,7 +198,7 @@ def _swap(packed: Packed, owner: Ints, touched: Ints) -> int:
     return _touch(touched, a, b)
 
 
-@njit(cache=True)
+@inner
 def _shrink(packed: Packed, owner: Ints, touched: Ints) -> int:
     """A job leaves what is unlike one of its machines: in another place, in another region, or with slower GPUs."""
     machines = owner.shape[0]
@@ -220,7 +220,7 @@ def _shrink(packed: Packed, owner: Ints, touched: Ints) -> int:
     return 1 if changed else 0
 
 
-@njit(cache=True)
+@inner
 def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
     """Two jobs change groups."""
     jobs = packed.allowed.shape[0]
@@ -241,7 +241,7 @@ def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
     return _touch(touched, i, j)
 
 
-@njit(cache=True)
+@inner
 def _relocate(packed: Packed, owner: Ints, touched: Ints) -> int:
     """A job goes elsewhere: to the machines around some place, as many as give it about the power it has, idle or not.
     One of those that lose machines by it may take what it leaves."""

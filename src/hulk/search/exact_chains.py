@@ -22,8 +22,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hulk.cost.compiled import inner
 from hulk.cost.pipeline import run_pipeline
 from hulk.cost.step import (
+    ALL,
     Durations,
     Encoded,
     Tables,
@@ -83,7 +85,7 @@ def empty_pool(count: int, layers: int) -> Pool:
     )
 
 
-@njit(cache=True)
+@inner
 def _at_most(time: float, each: float, most: int) -> int:
     """How many of `each` seconds go into `time`, up to `most`; below 0 where time has run out."""
     if time < 0:
@@ -285,13 +287,13 @@ def best_alone(
                 break  # more warm-up takes more memory
             if at_least(plan, out, total) + added >= seconds:
                 continue
-            trial = step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+            trial = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
             if trial < seconds:
                 seconds, best, its_extra = trial, c, extra
     return seconds, best, its_extra
 
 
-@njit(cache=True)
+@inner
 def _fits(tables: Tables, plan: Encoded) -> bool:
     """Whether the only replica's stages fit into memory."""
     stages = plan.starts[1]

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale
-from hulk.cost.step import FITS, Durations, Encoded, Tables, durations, stage_memory, step_seconds
+from hulk.cost.compiled import constant, drop_stale, inner
+from hulk.cost.step import ALL, FITS, Durations, Encoded, Tables, durations, stage_memory, step_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,7 +26,8 @@ Ints = NDArray[np.int64]
 TOO_FEW_MICROBATCHES = -1e6
 _BISECTIONS = 22
 # Microbatches after which a pipeline is taken to go on at its pace.
-HORIZON = 48
+HORIZON = constant(48)
+_ONCE, _STAY = constant(1), constant(0)
 # Microbatches × stages² up to which cuts and shares are refined at once.
 SMALL = 1200
 
@@ -189,7 +190,7 @@ def refine(
                         seconds = _try_cut_of_all(tables, plan, out, scratch, seconds, p, n - begin, way)
             for n in range(begin, end - 1):
                 for way in (-1, 1):
-                    seconds = _try_cuts(tables, plan, out, scratch, seconds, n, way, n, 0)
+                    seconds = _try_cuts(tables, plan, out, scratch, seconds, n, way, n, _STAY)
                     for m in range(n + 1, end - 1):
                         for other in (-1, 1):
                             seconds = _try_cuts(tables, plan, out, scratch, seconds, n, way, m, other)
@@ -208,7 +209,7 @@ def refine(
     return seconds
 
 
-@njit(cache=True)
+@inner
 def _try_cuts(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, n: int, way: int, m: int, other: int
 ) -> float:
@@ -225,7 +226,7 @@ def _try_cuts(
     return seconds
 
 
-@njit(cache=True)
+@inner
 def _cut_alike(plan: Encoded, p: int, q: int) -> bool:
     """Whether two pipelines have the same number of stages and the same cuts."""
     a, b = plan.starts[p], plan.starts[q]
@@ -234,7 +235,7 @@ def _cut_alike(plan: Encoded, p: int, q: int) -> bool:
     return bool(np.all(plan.last[a : plan.starts[p + 1]] == plan.last[b : plan.starts[q + 1]]))
 
 
-@njit(cache=True)
+@inner
 def _try_cut_of_all(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, p: int, stage: int, way: int
 ) -> float:
@@ -258,13 +259,13 @@ def _try_cut_of_all(
     return seconds
 
 
-@njit(cache=True)
+@inner
 def _shift(plan: Encoded, n: int, layers: int) -> None:
     plan.last[n] += layers
     plan.first[n + 1] += layers
 
 
-@njit(cache=True)
+@inner
 def _give_microbatch(plan: Encoded, p: int, q: int, extra: int, gpipe: bool) -> None:
     plan.microbatches[p] -= 1
     plan.microbatches[q] += 1
@@ -272,12 +273,12 @@ def _give_microbatch(plan: Encoded, p: int, q: int, extra: int, gpipe: bool) -> 
     set_warmup(plan, q, extra, gpipe, plan.microbatches[q])
 
 
-@njit(cache=True)
+@inner
 def _price(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
         return -1.0
-    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+    return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
 
 
 @njit(cache=True)
@@ -318,7 +319,7 @@ def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: i
     stages = plan.starts[replicas]
     if stages > replicas and total * stages * stages <= SMALL:
         # With few microbatches the slowest stage does not decide alone.
-        seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, 1)
+        seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, _ONCE)
     return seconds
 
 

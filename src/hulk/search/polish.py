@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, is_cached
+from hulk.cost.compiled import drop_stale, inner, is_cached
 from hulk.search import fit, packed, recipes
 from hulk.search import reshape as reshape_module
 from hulk.search.dealing import Deal, cost_of, draw_job, running_cost, taker_of, total_cost
@@ -61,7 +61,7 @@ def empty_shapes(packed: Packed) -> Shapes:
     )
 
 
-@njit(cache=True)
+@inner
 def _copy_job(source: Shapes, target: Shapes, job: int) -> None:
     """One job's pipelines, recipe and time; not who owns what."""
     pipelines = source.pipelines[job]
@@ -82,7 +82,7 @@ def copy_all(source: Shapes, target: Shapes) -> None:
     target.deal.owner[:] = source.deal.owner
 
 
-@njit(cache=True)
+@inner
 def _load(source: Shapes, bench: Bench, job: int) -> None:
     pipelines = source.pipelines[job]
     bench.pipelines[0] = pipelines
@@ -92,7 +92,7 @@ def _load(source: Shapes, bench: Bench, job: int) -> None:
     bench.ranks[:slots] = source.ranks[job, :slots]
 
 
-@njit(cache=True)
+@inner
 def _store(bench: Bench, target: Shapes, job: int, recipe: Ints, seconds: float) -> None:
     """The pipelines on the bench as a job's."""
     pipelines = bench.pipelines[0]
@@ -105,7 +105,7 @@ def _store(bench: Bench, target: Shapes, job: int, recipe: Ints, seconds: float)
     target.deal.seconds[job] = seconds
 
 
-@njit(cache=True)
+@inner
 def _own(shapes: Shapes, job: int) -> None:
     """Let the owners follow from the job's pipelines."""
     owner = shapes.deal.owner
@@ -116,7 +116,7 @@ def _own(shapes: Shapes, job: int) -> None:
         owner[shapes.machine[job, i]] = job
 
 
-@njit(cache=True)
+@inner
 def _draw_move(packed: Packed, shapes: Shapes, move: Move) -> int:
     """What to do next. Returns how many jobs it touches."""
     jobs, machines = packed.allowed.shape
@@ -144,7 +144,7 @@ def _draw_move(packed: Packed, shapes: Shapes, move: Move) -> int:
     return _note(move, count, other, _SWAP, two, one)
 
 
-@njit(cache=True)
+@inner
 def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> int:
     """One more job that a move touches, if it is one."""
     if job < 0:
@@ -153,7 +153,7 @@ def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> in
     return count + 1
 
 
-@njit(cache=True)
+@inner
 def _without(bench: Bench, machine: int, whole: bool) -> bool:
     """Without a machine's slots, or without the pipelines it is part of; false where nothing is left or it is the
     same."""
@@ -176,7 +176,7 @@ def _without(bench: Bench, machine: int, whole: bool) -> bool:
     return bool(changed and bench.pipelines[0] > 0)
 
 
-@njit(cache=True)
+@inner
 def _substitute(packed: Packed, bench: Bench, job: int, old: int, new: int) -> bool:
     """Another machine takes a machine's slots, as far as its GPUs go."""
     spare = packed.gpus[new]
@@ -198,7 +198,7 @@ def _substitute(packed: Packed, bench: Bench, job: int, old: int, new: int) -> b
     return bool(bench.pipelines[0] > 0)
 
 
-@njit(cache=True)
+@inner
 def _insert(packed: Packed, bench: Bench, job: int, machine: int, way: int) -> bool:
     """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
     beside its nearest neighbours, or spread over several."""
@@ -240,7 +240,7 @@ def _insert(packed: Packed, bench: Bench, job: int, machine: int, way: int) -> b
     return True
 
 
-@njit(cache=True)
+@inner
 def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, served: Ints, recipe: Ints) -> bool:
     """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
     gpus, replicas = size_of(packed, job, owner)
@@ -256,7 +256,7 @@ def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, served: In
     return shape(packed, bench, job, owner, recipe)
 
 
-@njit(cache=True)
+@inner
 def _make(
     packed: Packed,
     bench: Bench,

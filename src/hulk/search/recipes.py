@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import drop_stale
+from hulk.cost.compiled import drop_stale, inner
 from hulk.cost.step import Durations, Encoded
 from hulk.cost.tables import empty_durations
 from hulk.search import packed as packed_module
@@ -86,7 +86,7 @@ def make_bench(packed: Packed) -> Bench:
     )
 
 
-@njit(cache=True)
+@inner
 def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> int:
     """The job's GPUs as slots along a tour: from a strong place always on to the nearest. Returns how many."""
     places, count = packed.latency.shape[0], 0
@@ -135,7 +135,7 @@ def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints
     return slots
 
 
-@njit(cache=True)
+@inner
 def _fold(bench: Bench, begin: int, end: int) -> None:
     """Both ends of a pipeline on one machine, where one has two slots in it."""
     if end - begin < 3:
@@ -249,7 +249,7 @@ def size_of(packed: Packed, job: int, owner: Ints) -> tuple[int, float]:
     return gpus, room / packed.need[job]
 
 
-@njit(cache=True)
+@inner
 def _draw_length(slots: int, replicas: float) -> int:
     """Stages of a pipeline: few, or so many that there are few pipelines, or about as many pipelines as memory can
     hold."""

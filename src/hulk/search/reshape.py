@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hulk.cost.compiled import inner
 from hulk.search.packed import Packed
 from hulk.search.recipes import BY_REGION, EXTRA, EXTRAS, GPIPE, SHARD, VARIANT, Bench
 
@@ -76,14 +77,14 @@ def put(bench: Bench, p: int, at: int, machine: int, ranks: int) -> None:
         bench.starts[q] += 1
 
 
-@njit(cache=True)
+@inner
 def _any_slot(bench: Bench) -> tuple[int, int]:
     """(pipeline, slot), every pipeline as likely as the others."""
     p = np.random.randint(0, bench.pipelines[0])
     return p, np.random.randint(bench.starts[p], bench.starts[p + 1])
 
 
-@njit(cache=True)
+@inner
 def _run_around(bench: Bench, p: int, at: int) -> tuple[int, int]:
     """Neighbouring slots of one machine: begin and end of the run that a slot is in."""
     machine, begin, end = bench.machine[at], at, at + 1
@@ -94,7 +95,7 @@ def _run_around(bench: Bench, p: int, at: int) -> tuple[int, int]:
     return begin, end
 
 
-@njit(cache=True)
+@inner
 def _move_slot(bench: Bench) -> bool:
     """A slot to another position, in any pipeline or in one of its own."""
     p, at = _any_slot(bench)
@@ -111,7 +112,7 @@ def _move_slot(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _move_run(bench: Bench) -> bool:
     """All neighbouring slots of a machine to another place between machines: a long pipeline keeps its few long
     hops."""
@@ -131,7 +132,7 @@ def _move_run(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _drop_slot(bench: Bench) -> bool:
     """A slot stays idle."""
     p, at = _any_slot(bench)
@@ -139,7 +140,7 @@ def _drop_slot(bench: Bench) -> bool:
     return bool(bench.pipelines[0] > 0)
 
 
-@njit(cache=True)
+@inner
 def _use_idle_gpus(packed: Packed, bench: Bench, job: int) -> bool:
     """Idle GPUs of a machine in use get a slot, in a pipeline or as one."""
     _, at = _any_slot(bench)
@@ -173,7 +174,7 @@ def nearest_position(packed: Packed, bench: Bench, p: int, machine: int) -> int:
     return int(nearest if before < after else nearest + 1)
 
 
-@njit(cache=True)
+@inner
 def _way(packed: Packed, bench: Bench, slot: int, machine: int) -> float:
     if bench.machine[slot] == machine:
         return 0.0
@@ -181,7 +182,7 @@ def _way(packed: Packed, bench: Bench, slot: int, machine: int) -> float:
     return way
 
 
-@njit(cache=True)
+@inner
 def _swap_slots(bench: Bench) -> bool:
     """Two slots change places."""
     total = bench.starts[bench.pipelines[0]]
@@ -193,7 +194,7 @@ def _swap_slots(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _swap_runs(bench: Bench) -> bool:
     """Two machines' runs change places."""
     p, one = _any_slot(bench)
@@ -218,7 +219,7 @@ def _swap_runs(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _turn(bench: Bench) -> bool:
     """One end of a pipeline becomes the other: both ends of a model that shares its embedding like to be on one
     machine."""
@@ -235,7 +236,7 @@ def _turn(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _reverse(bench: Bench) -> bool:
     """Part of a pipeline the other way round."""
     p, i = _any_slot(bench)
@@ -250,7 +251,7 @@ def _reverse(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _reslice(packed: Packed, bench: Bench, job: int) -> bool:
     """A machine's slots get another tensor parallel degree; what it held goes on in the same places."""
     _, at = _any_slot(bench)
@@ -280,7 +281,7 @@ def _reslice(packed: Packed, bench: Bench, job: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _take_slots(bench: Bench, pipelines: int, written: int) -> None:
     """The pipelines are those that were laid out in `slot_machine` and `slot_ranks`."""
     bench.pipelines[0] = pipelines
@@ -288,12 +289,12 @@ def _take_slots(bench: Bench, pipelines: int, written: int) -> None:
         bench.machine[i], bench.ranks[i] = bench.slot_machine[i], bench.slot_ranks[i]
 
 
-@njit(cache=True)
+@inner
 def _is_degree(packed: Packed, job: int, ranks: int) -> bool:
     return bool(0 < ranks < packed.degree.shape[1] and packed.degree[job, ranks] == ranks)
 
 
-@njit(cache=True)
+@inner
 def _resplit(packed: Packed, bench: Bench, job: int) -> bool:
     """A slot becomes two neighbours, or two neighbours of one machine become one: a machine may be cut unevenly."""
     p, at = _any_slot(bench)
@@ -314,7 +315,7 @@ def _resplit(packed: Packed, bench: Bench, job: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _split(bench: Bench) -> bool:
     """A pipeline becomes two: cut somewhere, or every other slot."""
     p, at = _any_slot(bench)
@@ -338,7 +339,7 @@ def _split(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _merge(bench: Bench) -> bool:
     """Two pipelines become one."""
     pipelines = bench.pipelines[0]
@@ -357,7 +358,7 @@ def _merge(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _drop_pipeline(bench: Bench) -> bool:
     """A replica less."""
     if bench.pipelines[0] < 2:
@@ -367,7 +368,7 @@ def _drop_pipeline(bench: Bench) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner
 def _change_switches(packed: Packed, job: int, recipe: Ints) -> bool:
     """One switch, or the microbatch with one."""
     which = np.random.randint(0, 6)
