@@ -16,8 +16,6 @@ pytest.importorskip("torch")
 from cases import Case, write_case, write_text
 from start import run_ranks
 
-pytestmark = pytest.mark.xdist_group("runtime")
-
 STEPS, SEED, RATE, DECAY = 20, 3, 3e-3, 0.01
 RANKS = 6
 LIMIT = 300.0

@@ -17,8 +17,6 @@ pytest.importorskip("torch")
 
 from cases import Case, write_case, write_text
 
-pytestmark = pytest.mark.xdist_group("runtime")
-
 TWO = Case("two", "gpt2", ((12, (("rome-1", (0,), 2), ("oslo-1", (0,), 5))),))
 HULK = [sys.executable, "-c", "from hulk.cli import main; main()", "run"]
 

@@ -14,7 +14,6 @@ from hulk.cli import main
 from hulk.testbed import missing, requirements
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("runtime")
 
 CLUSTER = """
 name: pair

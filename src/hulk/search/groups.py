@@ -18,7 +18,6 @@ from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
 
 _HOT, _COLD = 0.01, 3e-4
-_COOLER = 0.75  # each round of a race begins with so much of the heat of the one before
 _STARTS = 64
 _ANSWERS = 4
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
@@ -52,8 +51,7 @@ class _Pace:
 
 
 class GroupSearch:
-    """A race of deals: every start gets a few moves; the better half goes on with twice as many, a little less hot,
-    until one is left."""
+    """A race of deals: every start gets a few moves; the better half goes on with twice as many, until few are left."""
 
     def __init__(self, spaces: Sequence[JobSpace], rng: np.random.Generator) -> None:
         self.spaces = list(spaces)
@@ -90,22 +88,20 @@ class GroupSearch:
                 break
             drawn.append(self._drawn())
         begin, count = time.monotonic(), len(given) + len(drawn)
-        rounds = count.bit_length()
+        answers = max(1, _ANSWERS * count // _STARTS)
+        rounds = (count // answers).bit_length()
         each = max(1, moves // (rounds * count))
         pace = _Pace(moves, begin, deadline)
-        beaten: list[Deal] = []
         for turn in range(rounds):
-            given, drawn, slower = self._survivors(given, drawn, count >> turn)
-            beaten += slower
+            given, drawn = self._survivors(given, drawn, max(answers, count >> turn))
             until = begin + (deadline - begin) * (turn + 1) / rounds
             left = len(given) + len(drawn)
             for racing in (given, drawn):
                 for i, deal in enumerate(racing):
                     now = time.monotonic()
-                    share = now + (until - now) / left
-                    racing[i] = self._improved(deal, each << turn, _HOT * _COOLER**turn, share, stop, pace)
+                    racing[i] = self._improved(deal, each << turn, now + (until - now) / left, stop, pace)
                     left -= 1
-        return sorted([*given, *drawn, *beaten], key=self.cost)[:_ANSWERS]
+        return sorted([*given, *drawn], key=self.cost)
 
     def bar(self, jobs: Ints) -> NDArray[np.bool_]:
         """No machines for these jobs from now on; what all were allowed until now."""
@@ -130,14 +126,13 @@ class GroupSearch:
         self.packed.allowed[:] = before
         return found
 
-    def _survivors(self, given: list[Deal], drawn: list[Deal], count: int) -> tuple[list[Deal], list[Deal], list[Deal]]:
-        """The best so many of both, at least a quarter of them drawn: what is given begins ahead but may end behind.
-        And the others."""
+    def _survivors(self, given: list[Deal], drawn: list[Deal], count: int) -> tuple[list[Deal], list[Deal]]:
+        """The best so many of both, at least a quarter of them drawn: what is given begins ahead but may end behind."""
         given, drawn = sorted(given, key=self.cost), sorted(drawn, key=self.cost)
         best = sorted([*given, *drawn], key=self.cost)[:count]
         kept = sum(any(deal is other for other in best) for deal in drawn)
         kept = max(kept, min(len(drawn), count // 4), count - len(given))
-        return given[: count - kept], drawn[:kept], [*given[count - kept :], *drawn[kept:]]
+        return given[: count - kept], drawn[:kept]
 
     def cost(self, deal: Deal) -> float:
         """The default objective of a deal."""
@@ -164,18 +159,16 @@ class GroupSearch:
         deal_out(self.packed, deal, self.draw_seed())
         return self.judged(deal.owner)
 
-    def _improved(
-        self, deal: Deal, moves: int, warmest: float, share: float, stop: Callable[[], bool], pace: _Pace
-    ) -> Deal:
-        """Annealed, first taking losses of `warmest` lightly, in pieces, so that the clock is seen: it cools by moves,
-        or by the time until its `share` is used up if that is further on and the race's pace is not kept."""
+    def _improved(self, deal: Deal, moves: int, share: float, stop: Callable[[], bool], pace: _Pace) -> Deal:
+        """Annealed in pieces, so that the clock is seen: it cools by moves, or by the time until its `share` is used up
+        if that is further on and the race's pace is not kept."""
         best = deal.copy()
         begin = now = time.monotonic()
         made, done = 0, 0.0
         while made < moves and not stop():
             part = min(_CHUNK, moves - made)
             ahead = max((made + part) / moves, done)
-            hot, cold = (warmest * (_COLD / warmest) ** x for x in (done, ahead))
+            hot, cold = (_HOT * (_COLD / _HOT) ** x for x in (done, ahead))
             self._improve(deal, best, part, hot, cold)
             made += part
             before, now = now, time.monotonic()

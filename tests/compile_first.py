@@ -1,0 +1,15 @@
+"""Compile what most tests need, so that test processes side by side do not all do it."""
+
+from hulk.cost.compute import ComputeModel
+from hulk.io.cluster_file import load_cluster
+from hulk.io.jobs_file import load_jobs
+from hulk.io.profiles import bundled_profiles
+from hulk.planner import plan_in_parallel
+
+plan_in_parallel(
+    load_cluster("mixed-rtx"),
+    load_jobs("paper4")[-1:],
+    compute=ComputeModel(bundled_profiles()),
+    workers=1,
+    evaluations=1,
+)
