@@ -86,7 +86,7 @@ class GroupSearch:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
                 self.hurried = True
                 break
-            drawn.append(self._drawn())
+            drawn.append(self.drawn())
         begin, count = time.monotonic(), len(given) + len(drawn)
         answers = max(1, _ANSWERS * count // _STARTS)
         rounds = (count // answers).bit_length()
@@ -154,7 +154,8 @@ class GroupSearch:
         self._improve(deal, best, 1, _HOT, _COLD)
         return best
 
-    def _drawn(self) -> Deal:
+    def drawn(self) -> Deal:
+        """A random deal."""
         deal = empty_deal(self.packed)
         deal_out(self.packed, deal, self.draw_seed())
         return self.judged(deal.owner)
