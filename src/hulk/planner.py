@@ -25,7 +25,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
-from hulk.propose import paper_policy, proposals
+from hulk.propose import paper_policy, starts
 from hulk.propose.network import Proposing
 from hulk.search import dealing, polish
 from hulk.search.assign import assign, state_bytes
@@ -131,8 +131,7 @@ def plan_jobs(
     polisher = Polisher(groups, objective or Objective(), report=_telling(progress, begin), stop=stop)
     if policy is Policy.PAPER:
         return _result(polisher, _as_the_paper_does(groups, network), cluster)
-    starts = _Starts(6 * evaluations // 10, network, begin, time_limit)
-    states = _first_states(polisher, starts)
+    states = _first_states(polisher, _Starts(6 * evaluations // 10, network, begin, time_limit))
     # A race of the best starts, then on with the winner, which cools twice: a large job's gains must not cost the small
     # ones their best machines.
     race = [
@@ -186,21 +185,21 @@ class _Starts:
     time_limit: float
 
 
-def _first_states(polisher: Polisher, starts: _Starts) -> list[State]:
+def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
-    begin, time_limit, groups = starts.begin, starts.time_limit, polisher.groups
+    begin, time_limit, groups = given.begin, given.time_limit, polisher.groups
     if polisher.objective.needs_money:
         found = _assigned(groups, begin, time_limit)
     else:
         deals = groups.deals(
-            moves=starts.moves,
+            moves=given.moves,
             deadline=begin + _DEALING * time_limit,
             stop=polisher.stop,
-            starts=_proposed(groups, starts.network),
+            starts=_proposed(groups, given.network),
             report=polisher.report,
         )
         deals = groups.without_waiting(
-            deals, moves=starts.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
+            deals, moves=given.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
         )
         found = [groups.state(deal) for deal in deals]
     found = sorted(found, key=polisher.cost)[: len(_RACE)]
@@ -236,7 +235,7 @@ def _proposed(groups: GroupSearch, network: Proposing | None) -> list[Deal]:
     """The network's proposals; none on few machines, where the search is done before the network has answered."""
     if network is None or len(groups.packed.place) < _LEAST_FOR_NETWORK:
         return []
-    return proposals(groups.packed, groups.rng, samples=_SAMPLES, network=network)
+    return starts(groups, rng=groups.rng, samples=_SAMPLES, network=network)
 
 
 def _as_the_paper_does(groups: GroupSearch, network: Proposing | None) -> State:
@@ -260,9 +259,9 @@ def _assigned(groups: GroupSearch, begin: float, time_limit: float) -> list[Stat
             groups.hurried = True
             break
         until = max(time.monotonic(), begin) + 0.25 * time_limit
-        starts, hurried = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
+        ways, hurried = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
         groups.hurried |= hurried
-        found.append(State.of([s.skeleton for s in starts], [s.seconds if s.skeleton else None for s in starts]))
+        found.append(State.of([s.skeleton for s in ways], [s.seconds if s.skeleton else None for s in ways]))
     return found
 
 

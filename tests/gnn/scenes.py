@@ -79,4 +79,5 @@ def example(seed: int, network: Network) -> Example:
     tables, _ = decode(network, facts, np.random.default_rng(seed), samples=2, rounds=2)
     recipes = np.zeros((2, facts.jobs, COLUMNS), np.int64)
     recipes[1] = np.random.default_rng(seed).integers(1, 4, recipes[1].shape)  # one plan without, one with recipes
-    return Example(seed, facts, tables, recipes, np.array([1.0, 1.01]))
+    beside = np.random.default_rng(seed).random((2, facts.places, facts.places)) < 0.2
+    return Example(seed, facts, tables, recipes, beside | beside.transpose(0, 2, 1), np.array([1.0, 1.01]))

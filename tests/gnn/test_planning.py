@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from scenes import exported, exported_folder
 
-from gnn import Given, Kept, Watch, build_report, draw
+from gnn import build_report
+from gnn_scenes import Given, Kept, draw
+from gnn_search import Race, Track
 from hulk.gnn.generator import Scale, scattered
 from hulk.gnn.labels import compute_model
 from hulk.planner import Policy, plan_in_parallel, plan_jobs
 from hulk.propose.graph import Graph
-from hulk.propose.network import Network
+from hulk.propose.network import Answer, Network
 
 LIMITS = {"time_limit": 1.0, "evaluations": 300}
 
@@ -28,7 +30,7 @@ class Logged:
     network: Network
     log: Path
 
-    def run(self, graph: Graph, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def run(self, graph: Graph, known: np.ndarray) -> Answer:
         answer = self.network.run(graph, known)
         with self.log.open("a") as file:
             file.write(f"{os.getpid()}\n")
@@ -72,20 +74,34 @@ def test_the_cheapest_plan_is_kept(tmp_path):
     assert Kept(path).get(scene, draw(1, 0).search()) is None  # priced differently
 
 
-def test_a_watch_notes_when_the_target_is_met():
-    watch = Watch(target=10.0, begin=0.0)
-    watch.report(11.0)
-    assert not watch.stop()
-    watch.report(9.5)
-    met = watch.seconds
-    watch.report(9.0)
-    assert watch.stop()
-    assert (watch.seconds, watch.cost) == (met, 9.0)
+def test_a_race_is_timed_from_its_tracks():
+    scene = draw(0, 0)
+    slow, fast = Track(((1.0, 30.0), (6.0, 10.05), (9.0, 10.0))), Track(((0.5, 12.0), (2.0, 10.1)))
+    race = Race(scene, slow, fast, best=10.0)
+    assert race.seconds == (6.0, 2.0)
+    assert race.speedup(cap=20.0) == 3.0
+    assert (slow.at(0.5), slow.at(1.0), slow.at(8.0), slow.least) == (math.inf, 30.0, 10.05, 10.0)
+    missed = Race(scene, Track(((1.0, 30.0),)), fast, best=10.0)
+    assert missed.speedup(cap=20.0) == 10.0
+    assert not Race(scene, slow, fast, best=9.0).counts
+
+
+def test_the_benchmark_races_a_scene_both_ways(tmp_path):
+    given = Given(scenes=1, cap=1.5, first=0.5, workers=1, network=exported_folder())
+    kept = Kept(tmp_path / "kept.json")
+    report = build_report(given, ["time"], kept)
+    assert report.figures["scenes"] == 1
+    assert report.figures["gap_percent_without_after_1_s"] >= 0
+    best = kept.get(draw(0, 0), draw(0, 0).search())
+    assert best is not None
+    assert best.searched_s == 1.5
 
 
 def test_the_benchmark_prices_proposals(tmp_path, monkeypatch):
-    monkeypatch.setattr("gnn.BASELINE_LIMIT", 0.3)
-    given = Given(scenes=1, cap=1.0, network=exported_folder())
-    report = build_report(given, ["proposal"], Kept(tmp_path / "kept.json"))
+    monkeypatch.setattr("gnn_proposal.BASELINE_LIMIT", 0.3)
+    given = Given(scenes=1, cap=1.0, workers=1, network=exported_folder())
+    kept, scene = Kept(tmp_path / "kept.json"), draw(0, 0)
+    kept.offer(scene, scene.search(), 1e-3, "made up")
+    report = build_report(given, ["proposal"], kept)
     assert report.figures["proposal_median_gap_percent"] > 0
     assert 0 <= report.figures["better_than_greedy_share"] <= 1

@@ -13,11 +13,14 @@ import pytest
 from scenes import SCALE, exported, exported_folder, packed, packed_without
 
 from hulk.gnn.generator import scattered
-from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals
+from hulk.gnn.labels import compute_model, spaces_of
+from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals, starts
 from hulk.propose.decode import affordable, decode, owners
 from hulk.propose.recipe import HEADS, UNKNOWN, classes_of, recipes_of
 from hulk.propose.repair import MEMORY, repaired
-from hulk.search.recipes import DEGREE, EXTRA, LENGTH, SHARD, START, WAY
+from hulk.search.dealing import empty_deal
+from hulk.search.groups import GroupSearch
+from hulk.search.recipes import DEGREE, EXTRA, LENGTH, SHARD, SLOW_DEGREE, START, TOUR, WAY
 
 SEEDS = range(12)
 
@@ -33,7 +36,7 @@ def _permuted(facts: Facts, places: np.ndarray, jobs: np.ndarray) -> Facts:
         values = getattr(facts, field.name)
         if field.name in ("rate", "usable"):
             changed[field.name] = values[jobs][:, places]
-        elif field.name in ("latency", "bandwidth"):
+        elif field.name in ("latency", "bandwidth", "measured"):
             changed[field.name] = values[places][:, places]
         else:
             order = jobs if field.name in ("need", "flops", "weight", "cut", "layers", "batch") else places
@@ -52,7 +55,9 @@ def test_order_does_not_matter(seed: int, network: Network) -> None:
     turned = network.run(Graph.of(_permuted(facts, places, jobs)), known[:, places][:, :, columns])
     for a, b in zip(straight[:2], turned[:2], strict=True):
         np.testing.assert_allclose(np.exp(a[0][places][:, columns]), np.exp(b[0]), atol=2e-4)
-    np.testing.assert_allclose(straight[2][0][jobs], turned[2][0], atol=2e-3)
+    np.testing.assert_allclose(straight.recipes[0][jobs], turned.recipes[0], atol=2e-3)
+    np.testing.assert_allclose(straight.beside[0][places][:, places], turned.beside[0], atol=2e-3)
+    np.testing.assert_allclose(straight.beside[0], straight.beside[0].T, atol=1e-4)
 
 
 def test_scale_does_not_matter(network: Network) -> None:
@@ -71,7 +76,7 @@ def test_scale_does_not_matter(network: Network) -> None:
 def test_deals_are_allowed_and_hold_their_models(seed: int, network: Network) -> None:
     scene = packed(seed)
     facts = Facts.of(scene)
-    deals = proposals(scene, np.random.default_rng(seed), samples=4, rounds=3, network=network)
+    deals = proposals(scene, np.random.default_rng(seed), samples=4, rounds=3, network=network).deals
     assert 1 <= len(deals) <= 4
     for owner in (deal.owner for deal in deals):
         assert owner.shape == scene.place.shape
@@ -103,13 +108,36 @@ def test_machines_kept_from_a_job_stay_away_from_it(network: Network) -> None:
     cluster, jobs = scattered(1, SCALE)
     kept = frozenset(machine.name for machine in cluster.machines[::2])
     scene = packed_without(cluster, jobs, {jobs[0].name: kept})
-    for deal in proposals(scene, np.random.default_rng(0), samples=4, network=network):
+    for deal in proposals(scene, np.random.default_rng(0), samples=4, network=network).deals:
         assert not (deal.owner[::2] == 0).any()
 
 
 def test_the_same_seed_gives_the_same_deals(network: Network) -> None:
-    once, again = (proposals(packed(2), np.random.default_rng(5), samples=4, network=network) for _ in range(2))
+    once, again = (proposals(packed(2), np.random.default_rng(5), samples=4, network=network).deals for _ in range(2))
     assert all((a.owner == b.owner).all() and (a.recipes == b.recipes).all() for a, b in zip(once, again, strict=True))
+
+
+def test_a_search_may_order_stages_as_the_network_would(network: Network) -> None:
+    cluster, jobs = scattered(6, SCALE)
+    groups = GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(0))
+    scene = groups.packed
+    before = scene.tours.copy()
+    assert starts(groups, rng=np.random.default_rng(1), network=network, samples=2)
+    apart = scene.tours[-1]
+    assert (scene.tours[:-1] == before[:-1]).all()
+    assert (np.isinf(apart) == np.isinf(scene.latency)).all()
+    # One job on all machines, one pipeline: from every place on to the one that is least apart of those still to come.
+    deal = empty_deal(scene)
+    deal.owner[scene.allowed[0]] = 0
+    deal.seconds[:] = -1.0
+    deal.seconds[0] = 1.0
+    deal.recipes[0, [DEGREE, SLOW_DEGREE, LENGTH, TOUR]] = 8, 8, 1000, len(scene.tours) - 1
+    skeleton = groups.state(deal).skeletons[0]
+    assert skeleton is not None
+    tour = list(dict.fromkeys(scene.place[slot.machine] for chain in skeleton.chains for slot in chain))
+    assert len(tour) > 3
+    for i in range(len(tour) - 1):
+        assert apart[tour[i], tour[i + 1]] == apart[tour[i], tour[i + 1 :]].min()
 
 
 def test_recipes_become_classes_and_come_back() -> None:
@@ -197,4 +225,4 @@ def test_a_broken_network_is_none_with_a_warning(name: str, tmp_path: Path) -> N
 
 def test_without_a_network_there_are_no_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hulk.propose.decode.bundled_network", lambda: None)
-    assert proposals(packed(1), np.random.default_rng(0)) == []
+    assert proposals(packed(1), np.random.default_rng(0)) == ([], None)

@@ -33,8 +33,10 @@ from hulk.gnn.labels import (
 )
 from hulk.gnn.loss import completion_loss
 from hulk.gnn.model import INPUTS, Proposer, Shape
+from hulk.gnn.parts import part_of
 from hulk.gnn.train import Settings, load_history, split, train
 from hulk.propose import Facts, Graph, Network, bundled_network
+from hulk.propose.graph import FROM_LINKS
 from hulk.propose.recipe import WIDTH
 
 CPU = torch.device("cpu")
@@ -85,10 +87,11 @@ def test_the_shipped_network_answers() -> None:
     if shipped is None:
         pytest.skip("no network is bundled")
     facts = Facts.of(packed(1))
-    shares, amounts, recipes = shipped.run(Graph.of(facts), np.zeros((2, facts.places, facts.jobs + 1)))
-    assert shares.shape == amounts.shape == (2, facts.places, facts.jobs + 1)
-    assert recipes.shape == (2, facts.jobs, WIDTH)
-    np.testing.assert_allclose(np.exp(shares).sum(axis=2), 1.0, atol=1e-4)
+    answer = shipped.run(Graph.of(facts), np.zeros((2, facts.places, facts.jobs + 1)))
+    assert answer.shares.shape == answer.amounts.shape == (2, facts.places, facts.jobs + 1)
+    assert answer.recipes.shape == (2, facts.jobs, WIDTH)
+    assert answer.beside.shape == (2, facts.places, facts.places)
+    np.testing.assert_allclose(np.exp(answer.shares).sum(axis=2), 1.0, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, Shape(16, 8, 2, edges="zeroed"), Shape(16, 8, 2, kind="gcn")])
@@ -99,14 +102,15 @@ def test_padding_changes_nothing(shape: Shape, examples: list[Example]) -> None:
     draw = torch.Generator().manual_seed(0)
     known = reveal(together.target, draw)
     with torch.no_grad():
-        padded, _, recipes = model(*together.graph, known)
+        padded, _, recipes, beside = model(*together.graph, known)
         for b, item in enumerate(items):
             alone = collate([item], None)
             columns = [*range(item.jobs), -1]
-            mine, _, own = model(*alone.graph, known[b : b + 1, : item.places][:, :, columns])
+            mine, _, own, near = model(*alone.graph, known[b : b + 1, : item.places][:, :, columns])
             found = padded[b, : item.places][:, columns]
             torch.testing.assert_close(mine[0], found, atol=2e-4, rtol=1e-3)
             torch.testing.assert_close(own[0], recipes[b, : item.jobs], atol=2e-4, rtol=1e-3)
+            torch.testing.assert_close(near[0], beside[b, : item.places, : item.places], atol=2e-4, rtol=1e-3)
 
 
 def test_zeroed_edges_are_not_seen(examples: list[Example]) -> None:
@@ -115,10 +119,32 @@ def test_zeroed_edges_are_not_seen(examples: list[Example]) -> None:
     known = torch.zeros(1, place.shape[1], job.shape[1] + 1)
     other_pair, other_link = pair * 1.7, link.clone()
     other_link[..., 1:] += 1.0
+    other_place = place.clone()
+    other_place[..., -FROM_LINKS:] += 1.0
     with torch.no_grad():
-        seen, *_ = model(place, job, pair, neighbour, link, maps, worth, known)
-        same, *_ = model(place, job, other_pair, neighbour, other_link, 2 * maps, worth, known)
+        seen = model(place, job, pair, neighbour, link, maps, worth, known)
+        same = model(other_place, job, other_pair, neighbour, other_link, 2 * maps, worth, known)
     torch.testing.assert_close(seen, same)
+
+
+def test_parts_of_a_scene_are_scenes_with_parts_of_its_plans(examples: list[Example]) -> None:
+    rng = np.random.default_rng(0)
+    parts = [(each, part_of(each, rng)) for each in examples for _ in range(5)]
+    assert any(part for _, part in parts)
+    for whole, part in parts:
+        if part is None:
+            continue
+        facts, table = part.facts, part.tables[0]
+        assert 1 <= facts.jobs < whole.facts.jobs
+        assert (table.sum(axis=1) == facts.members).all()
+        assert facts.members.min() > 0
+        assert table[:, :-1].any(axis=0).all()
+        assert facts.members.sum() <= whole.facts.members.sum()
+        # Every job of the part has all the machines that one of the whole's plans gives it.
+        groups = {tuple(sorted(column[column > 0])) for plan in whole.tables for column in plan[:, :-1].T}
+        assert all(tuple(sorted(column[column > 0])) in groups for column in table[:, :-1].T)
+        assert part.beside.shape == (1, facts.places, facts.places)
+        assert Item.of(part).graph.place.shape[0] == facts.places
 
 
 def test_what_is_revealed_is_part_of_the_plan(examples: list[Example]) -> None:

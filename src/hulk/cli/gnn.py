@@ -76,6 +76,7 @@ def train(
     rounds: Annotated[int, typer.Option(min=1, max=16, help="rounds of messages")] = 4,
     edges: Annotated[str, typer.Option(help="full, or zeroed to see what edge features are worth")] = "full",
     kind: Annotated[str, typer.Option(help="edge, or gcn for a plain graph convolution")] = "edge",
+    parts: Annotated[int, typer.Option(min=0, help="scenes within each scene to learn from besides")] = 3,
     priced: Annotated[int, typer.Option(min=0, help="held-out scenes to price proposals for at every check")] = 16,
     check_every: Annotated[int, typer.Option(min=1, help="steps between checks")] = 500,
     seed: SeedOption = 0,
@@ -104,7 +105,7 @@ def train(
     scenes = scenes_of(split(known_examples)[1][:priced], scale=scale, compute=compute_model())
     settings = Settings(
         shape=Shape(hidden=hidden, pair=max(8, hidden // 2), rounds=rounds, edges=edges, kind=kind),
-        steps=steps, rate=rate, seed=seed, check_every=check_every,
+        steps=steps, parts=parts, rate=rate, seed=seed, check_every=check_every,
     )  # fmt: skip
 
     def judged(model: Proposer) -> float:
@@ -119,7 +120,7 @@ def train(
     draw_curves(history, folder / "curves.png")
     card = {
         "examples": len(known_examples), "scenes": f"{scale.least} to {scale.most} machines, up to {scale.jobs} jobs",
-        "steps": steps, "seed": seed, "shape": asdict(settings.shape),
+        "steps": steps, "parts": parts, "seed": seed, "shape": asdict(settings.shape),
         "validation_entropy": history[-1].validation_entropy if history else None,
         "median_gap": history[-1].gap if history else None,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
     generator  clusters and jobs, drawn by seed
     labels     near-best plans of the planner as tables of counts, in shards
+    parts      scenes within scenes
     batches    examples as padded tensors, a random part of a plan revealed
     model      the network, in PyTorch Geometric
     train      masked completion

@@ -23,11 +23,12 @@ _QUALITY = 0.01
 @dataclass(frozen=True)
 class Item:
     """An example ready to be put in a batch: shares [N, P, J + 1] of its plans, their recipes' classes [N, J, heads],
-    and how often each is drawn."""
+    which classes are beside each other [N, P, P], and how often each plan is drawn."""
 
     graph: Graph
     shares: NDArray[np.float32]
     recipes: NDArray[np.int64]
+    beside: NDArray[np.bool_]
     chance: NDArray[np.float64]
     power: NDArray[np.float32]  # [P] weight of each class in the loss
 
@@ -41,6 +42,7 @@ class Item:
             graph=Graph.of(facts),
             shares=(example.tables / facts.members[:, None]).astype(np.float32),
             recipes=classes_of(example.recipes),
+            beside=example.beside,
             chance=chance / chance.sum(),
             # Half by power, half by head: weak classes make up small jobs' groups.
             power=(0.5 * power + 0.5 / len(power)).astype(np.float32),
@@ -59,13 +61,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Batch:
-    """B padded graphs (in the order of the network's arguments), the plans' shares [B, P, J + 1], weights [B, P] and
-    classes of recipes [B, J, heads]."""
+    """B padded graphs (in the order of the network's arguments), the plans' shares [B, P, J + 1], weights [B, P],
+    classes of recipes [B, J, heads], and 1 where classes are beside each other in a pipeline [B, P, P]."""
 
     graph: tuple[Tensor, ...]
     target: Tensor
     power: Tensor
     recipes: Tensor
+    beside: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
@@ -74,6 +77,7 @@ class Batch:
             self.target.to(device, non_blocking=True),
             self.power.to(device, non_blocking=True),
             self.recipes.to(device, non_blocking=True),
+            self.beside.to(device, non_blocking=True),
         )
 
 
@@ -103,6 +107,7 @@ def collate(items: Sequence[Item], rng: np.random.Generator | None) -> Batch:
     target = np.zeros((len(items), places, jobs + 1), np.float32)
     power = np.zeros((len(items), places), np.float32)
     recipes = np.full((len(items), jobs, len(HEADS)), UNKNOWN, np.int64)
+    beside = np.zeros((len(items), places, places), np.float32)
     stacked = []
     for name in _GRAPH:
         first = getattr(items[0].graph, name)
@@ -127,7 +132,8 @@ def collate(items: Sequence[Item], rng: np.random.Generator | None) -> Batch:
         target[b, : item.places, -1] = shares[:, -1]
         power[b, : item.places] = item.power
         recipes[b, : item.jobs] = item.recipes[plan]
-    return Batch(tuple(stacked), torch.from_numpy(target), torch.from_numpy(power), torch.from_numpy(recipes))
+        beside[b, : item.places, : item.places] = item.beside[plan]
+    return Batch(tuple(stacked), *(torch.from_numpy(each) for each in (target, power, recipes, beside)))
 
 
 def reveal(target: Tensor, draw: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ machines, large ones made of classes of alike machines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
@@ -80,7 +80,8 @@ def scattered(seed: int, scale: Scale | None = None) -> tuple[Cluster, tuple[Job
     blocked = float(rng.choice([0.0, 0.03, BLOCKED_SHARE, 0.15]))
     links = _links(rng, regions, blocked)
     own = _own_links(rng, machines, links) if count <= _APART and rng.random() < 0.3 else {}
-    cluster = Cluster(f"scattered-{seed}", regions, machines, links, own)
+    own = {key: _measured(link) for key, link in own.items()}
+    cluster = Cluster(f"scattered-{seed}", regions, machines, _some_measured([seed, 2], links), own)
     models = tuple(rng.permutation([*MODELS, *LARGE_MODELS, *MODELS]).tolist())
     most = max(1, min(scale.jobs, count))
     wanted = 1 if rng.random() < 0.08 else _log_uniform(rng, min(2, most), most)  # one job alone teaches little
@@ -157,6 +158,17 @@ def _own_links(
             blocked = a.region != b.region and rng.random() < BLOCKED_SHARE / 3
             own[pair(a.name, b.name)] = BLOCKED if blocked else _link(rng, latency)
     return own
+
+
+def _some_measured(seed: Sequence[int], links: Mapping[tuple[str, str], Link]) -> dict[tuple[str, str], Link]:
+    """None, half, or all of the links as measured ones. It has a seed of its own, since no plan depends on it."""
+    rng = np.random.default_rng(seed)
+    share = float(rng.choice([0.0, 0.5, 1.0]))
+    return {key: _measured(link) if rng.random() < share else link for key, link in links.items()}
+
+
+def _measured(link: Link) -> Link:
+    return link if link.blocked else replace(link, latency_origin=Origin.MEASURED, bandwidth_origin=Origin.MEASURED)
 
 
 def _link(rng: np.random.Generator, latency: float) -> Link:

@@ -15,12 +15,11 @@ from hulk.gnn.labels import Example, spaces_of
 from hulk.gnn.model import Proposer
 from hulk.propose.decode import ROUNDS, owners, proposals
 from hulk.propose.graph import Graph
-from hulk.propose.network import Proposing
+from hulk.propose.network import Answer, Proposing
 from hulk.propose.paper import paper_policy
 from hulk.search.dealing import deal_out, empty_deal
 from hulk.search.groups import GroupSearch
 
-Array = NDArray[np.float32]
 Ints = NDArray[np.int64]
 _LOOKS = 3
 WAYS = ("label", "network", "first", "paper", "random")
@@ -33,14 +32,13 @@ class TorchNetwork:
     model: Proposer
     device: torch.device
 
-    def run(self, graph: Graph, known: NDArray[np.floating]) -> tuple[Array, Array, Array]:
+    def run(self, graph: Graph, known: NDArray[np.floating]) -> Answer:
         """See `hulk.propose.network.Network.run`."""
         names = ("place", "job", "pair", "neighbour", "link", "maps", "worth")
         given = [torch.from_numpy(getattr(graph, name))[None].to(self.device) for name in names]
         with torch.no_grad():
             found = self.model(*given, torch.from_numpy(known.astype(np.float32)).to(self.device))
-        shares, amounts, recipes = (each.cpu().numpy() for each in found)
-        return shares, amounts, recipes
+        return Answer(*(each.cpu().numpy() for each in found))
 
 
 @dataclass(frozen=True)
@@ -102,13 +100,13 @@ def judge(
 def _verdict(network: Proposing, scene: Scene, samples: int, rounds: int) -> Verdict:
     example, search, packed = scene.example, scene.search, scene.search.packed
     search.rng = np.random.default_rng([example.seed, 0])
-    search.served[:] = 0  # what served in an earlier look must not help this one
+    search.learned.served[:] = 0  # what served in an earlier look must not help this one
     best = float(example.costs[0])
     label = _cost(search, owners(packed, example.tables[0]))
     draws = np.random.default_rng([example.seed, 1])
     drawn = [_cost(search, _random(search, draws)) for _ in range(samples)]
     rng = np.random.default_rng([example.seed, 2])
-    deals = proposals(packed, rng, samples=samples, rounds=rounds, network=network)
+    deals = proposals(packed, rng, samples=samples, rounds=rounds, network=network).deals
     costs = [_cost(search, deal.owner, deal.recipes) for deal in deals]
     return Verdict(
         seed=example.seed,

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
-from hulk.propose.decode import proposals
+from hulk.propose.decode import starts
 from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
 from hulk.search.dealing import Deal
@@ -55,12 +56,14 @@ class Budget:
 @dataclass(frozen=True)
 class Example:
     """A scene and its near-best plans, best first: `tables` [N, P, J + 1] machines of a class by owner, the last column
-    idle; `recipes` [N, J, COLUMNS] what makes pipelines of each group; `costs` [N] the objective."""
+    idle; `recipes` [N, J, COLUMNS] what makes pipelines of each group; `beside` [N, P, P] whether two classes follow
+    each other in a pipeline; `costs` [N] the objective."""
 
     seed: int
     facts: Facts
     tables: NDArray[np.int64]
     recipes: NDArray[np.int64]
+    beside: NDArray[np.bool_]
     costs: NDArray[np.float64]
 
 
@@ -92,27 +95,48 @@ def make_example(
         return None
     spaces = spaces_of(cluster, jobs, compute)
     time_limit = min(budget.longest, budget.seconds + budget.per_machine * len(cluster.machines))
-    found: dict[bytes, tuple[float, NDArray[np.int64], NDArray[np.int64]]] = {}
+    found: dict[bytes, _Found] = {}
     for search in range(budget.searches):
         groups = GroupSearch(spaces, np.random.default_rng([seed, search]))
         deadline = time.monotonic() + time_limit
-        starts = proposals(groups.packed, groups.rng, network=network) if network else []
-        for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False, starts=starts):
+        given = starts(groups, rng=groups.rng, network=network) if network else []
+        for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False, starts=given):
             if (deal.seconds >= 0).all():
                 table = table_of(deal.owner, groups.packed)
-                found[table.tobytes()] = (groups.cost(deal), table, plain_recipes(deal, groups.packed))
-    ranked = sorted(found.values(), key=lambda entry: entry[0])
+                made = _Found(groups.cost(deal), table, plain_recipes(deal, groups.packed), beside_of(deal, groups))
+                found[table.tobytes()] = made
+    ranked = sorted(found.values(), key=lambda entry: entry.cost)
     if not ranked:
         return None
-    kept = [entry for entry in ranked if entry[0] <= ranked[0][0] * (1 + NEAR_BEST)]
-    facts = Facts.of(groups.packed)
+    kept = [entry for entry in ranked if entry.cost <= ranked[0].cost * (1 + NEAR_BEST)]
     return Example(
         seed,
-        facts,
-        np.stack([table for _, table, _ in kept]),
-        np.stack([recipes for *_, recipes in kept]),
-        np.array([cost for cost, *_ in kept]),
+        Facts.of(groups.packed),
+        np.stack([entry.table for entry in kept]),
+        np.stack([entry.recipes for entry in kept]),
+        np.stack([entry.beside for entry in kept]),
+        np.array([entry.cost for entry in kept]),
     )
+
+
+class _Found(NamedTuple):
+    """A plan of an example."""
+
+    cost: float
+    table: NDArray[np.int64]
+    recipes: NDArray[np.int64]
+    beside: NDArray[np.bool_]
+
+
+def beside_of(deal: Deal, groups: GroupSearch) -> NDArray[np.bool_]:
+    """[P, P] whether two classes follow each other in a pipeline of the deal, either way round."""
+    place = groups.packed.place
+    beside = np.zeros(groups.packed.latency.shape, np.bool_)
+    for skeleton in groups.state(deal).skeletons:
+        for chain in skeleton.chains if skeleton else ():
+            for one, two in pairwise(chain):
+                beside[place[one.machine], place[two.machine]] = True
+    return beside | beside.T
 
 
 def plain_recipes(deal: Deal, packed: Packed) -> NDArray[np.int64]:
@@ -216,6 +240,7 @@ def save_shard(path: Path, examples: Sequence[Example]) -> None:
             arrays[f"{example.seed}.{field.name}"] = values.astype(small)
         arrays[f"{example.seed}.tables"] = example.tables.astype(np.int32)
         arrays[f"{example.seed}.recipes"] = example.recipes.astype(np.int32)
+        arrays[f"{example.seed}.beside"] = example.beside
         arrays[f"{example.seed}.costs"] = example.costs
     temporary = path.with_suffix(".partial")
     with temporary.open("wb") as file:
@@ -250,7 +275,7 @@ def _example(stored: Any, seed: int) -> Example:
         values[field.name] = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
     tables = stored[f"{seed}.tables"].astype(np.int64)
     recipes = stored[f"{seed}.recipes"].astype(np.int64)
-    return Example(seed, Facts(**values), tables, recipes, stored[f"{seed}.costs"])
+    return Example(seed, Facts(**values), tables, recipes, stored[f"{seed}.beside"], stored[f"{seed}.costs"])
 
 
 def _spread(make: Callable[[range], int], parts: Sequence[range], workers: int, use_ray: bool) -> Iterator[int]:

@@ -14,16 +14,17 @@ _EARLIER = 0.3
 _JOBS = 0.5
 _AMOUNTS = 0.2
 _RECIPES = 0.4
+_BESIDE = 0.2
 
 
 def completion_loss(model: Proposer, batch: Batch, known: Tensor) -> tuple[Tensor, Tensor]:
     """The loss, and the last round's cross-entropy alone in nats for what is hidden.
 
-    Four terms: cross-entropy of every class's hidden shares, by its weight; the same by job, so that every job counts
-    alike however few machines it has; how much of a class an owner takes; and the recipes. Earlier rounds count a
-    little too.
+    Five terms: cross-entropy of every class's hidden shares, by its weight; the same by job, so that every job counts
+    alike however few machines it has; how much of a class an owner takes; the recipes; and which classes follow each
+    other in a pipeline. Earlier rounds count a little too.
     """
-    logits, amounts, recipes = model.all_rounds(*(*batch.graph, known))
+    logits, amounts, recipes, beside = model.all_rounds(*(*batch.graph, known))
     hidden = (batch.target - known).clamp(min=0.0)
     total = batch.target.new_zeros(())
     entropy = total
@@ -32,9 +33,9 @@ def completion_loss(model: Proposer, batch: Batch, known: Tensor) -> tuple[Tenso
         entropy = _by_class(logs, hidden, batch.power)
         by_job = _by_job(logs, hidden, batch.graph[-1][..., 0])
         total = total + (1.0 if number == len(logits) - 1 else _EARLIER) * (entropy + _JOBS * by_job)
-    total = (
-        total + _AMOUNTS * _of_amounts(amounts, hidden, batch.power) + _RECIPES * _of_recipes(recipes, batch.recipes)
-    )
+    total = total + _AMOUNTS * _of_amounts(amounts, hidden, batch.power)
+    total = total + _RECIPES * _of_recipes(recipes, batch.recipes)
+    total = total + _BESIDE * _of_beside(beside, batch)
     return total, entropy.detach()
 
 
@@ -64,6 +65,15 @@ def _of_recipes(logits: Tensor, classes: Tensor) -> Tensor:
         )
         total = total + each / len(HEADS)
     return total / known.sum().clamp(min=1)
+
+
+def _of_beside(logits: Tensor, batch: Batch) -> Tensor:
+    """Mean cross-entropy over pairs of classes that one job has machines of, in nats."""
+    has = (batch.target[..., :-1] > 0).to(logits.dtype)
+    other = 1 - torch.eye(logits.shape[-1], device=logits.device)
+    together = (has @ has.transpose(1, 2) > 0).to(logits.dtype) * other
+    each = functional.binary_cross_entropy_with_logits(logits, batch.beside, reduction="none")
+    return (each * together).sum() / together.sum().clamp(min=1.0)
 
 
 def _of_amounts(amounts: Tensor, hidden: Tensor, power: Tensor) -> Tensor:

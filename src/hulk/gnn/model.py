@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
 from hulk.propose.graph import (
+    FROM_LINKS,
     JOB_FEATURES,
     LINK_FEATURES,
+    MAPS,
     NEARNESS_POWER,
     NEIGHBOURS,
     PAIR_FEATURES,
@@ -35,8 +37,8 @@ INPUTS = ("place", "job", "pair", "neighbour", "link", "maps", "worth", "known")
 
 @dataclass(frozen=True)
 class Shape:
-    """A network's size. `edges` "zeroed" hides all features of links and pairs; `kind` "gcn" is a plain graph
-    convolution that has none. Both are for comparison."""
+    """A network's size. `edges` "zeroed" hides all features of links and pairs, and what places know of links; `kind`
+    "gcn" is a plain graph convolution that has none. Both are for comparison."""
 
     hidden: int = 64
     pair: int = 32
@@ -119,6 +121,23 @@ class Round(nn.Module):
         return place, job, pair, torch.cat([score, self.idle(place)], dim=-1)
 
 
+class Beside(nn.Module):
+    """Whether two places follow each other in a pipeline: by their states and by the link between them, the same both
+    ways."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.state = nn.Linear(shape.hidden, shape.pair)
+        self.weight = nn.Parameter(torch.ones(shape.pair) / shape.pair)
+        self.link = nn.Linear(MAPS - 1, 1)
+
+    def forward(self, place: Tensor, maps: Tensor) -> Tensor:
+        """[B, P, H] states, [B or 1, MAPS, P, P] → logits [B, P, P]."""
+        state: Tensor = self.state(place)
+        far: Tensor = self.link(maps[:, 1:].permute(0, 2, 3, 1)).squeeze(-1)  # not the nearness: another scale
+        return (state * self.weight) @ state.transpose(1, 2) + far
+
+
 @dataclass(frozen=True)
 class Seen:
     """What a guess means: features of pairs, jobs and places, and each place's weight within a job's group."""
@@ -142,6 +161,7 @@ class Proposer(nn.Module):
         self.amount = nn.Linear(self.shape.pair, 1)
         self.amount_idle = nn.Linear(self.shape.hidden, 1)
         self.recipe = _mlp(self.shape.hidden + _GROUP_JOB, 2 * self.shape.hidden, WIDTH)
+        self.beside = Beside(self.shape)
 
     def forward(
         self,
@@ -153,13 +173,13 @@ class Proposer(nn.Module):
         maps: Tensor,
         worth: Tensor,
         known: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The last round's log shares [B, P, J + 1] and amounts [B, P, J + 1], and logits of recipes [B, J, WIDTH] for
-        the groups that jobs would have. `known` [B, P, J + 1]: shares of each
-        class that are given to a job already, or idle for certain. The others are a `Graph` with a leading dimension,
-        which is 1 where all of a batch share one graph."""
-        logits, amount, recipe = self.all_rounds(place, job, pair, neighbour, link, maps, worth, known)
-        return torch.log_softmax(logits[-1], dim=-1), torch.sigmoid(amount), recipe
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The last round's log shares [B, P, J + 1] and amounts [B, P, J + 1], logits of recipes [B, J, WIDTH] for
+        the groups that jobs would have, and logits of classes beside each other [B, P, P]. `known` [B, P, J + 1]:
+        shares of each class that are given to a job already, or idle for certain. The others are a `Graph` with a
+        leading dimension, which is 1 where all of a batch share one graph."""
+        logits, amount, recipe, beside = self.all_rounds(place, job, pair, neighbour, link, maps, worth, known)
+        return torch.log_softmax(logits[-1], dim=-1), torch.sigmoid(amount), recipe, beside
 
     def all_rounds(
         self,
@@ -171,12 +191,13 @@ class Proposer(nn.Module):
         maps: Tensor,
         worth: Tensor,
         known: Tensor,
-    ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Logits of every round, logits of the amounts, and logits of the recipes."""
+    ) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+        """Logits of every round, of the amounts, of the recipes, and of classes beside each other."""
         batch, places, _ = known.shape
         may = (pair[..., 0] > 0).to(pair.dtype)
         if self.shape.edges == "zeroed" or self.shape.kind == "gcn":
             pair, link, maps = torch.zeros_like(pair), link * _only_first(link), torch.zeros_like(maps)
+            place = torch.cat([place[..., :-FROM_LINKS], torch.zeros_like(place[..., -FROM_LINKS:])], dim=-1)
         edges = _edges(neighbour, batch, places)
         flat_link = link.expand(batch, -1, -1, -1).reshape(-1, LINK_FEATURES)
         places_state = torch.relu(self.place(place)).expand(batch, -1, -1)
@@ -196,7 +217,12 @@ class Proposer(nn.Module):
         amount = self.amount(torch.relu(pairs_state)).squeeze(-1)
         group = _seen(guess, left, maps, worth).job
         recipe = self.recipe(torch.cat([jobs_state, group], dim=-1))
-        return logits, torch.cat([amount, self.amount_idle(places_state)], dim=-1), recipe
+        return (
+            logits,
+            torch.cat([amount, self.amount_idle(places_state)], dim=-1),
+            recipe,
+            self.beside(places_state, maps),
+        )
 
 
 def _seen(guess: Tensor, left: Tensor, maps: Tensor, worth: Tensor) -> Seen:

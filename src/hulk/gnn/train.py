@@ -18,6 +18,7 @@ from hulk.gnn.checkpoint import load_checkpoint, load_model, save_checkpoint
 from hulk.gnn.labels import Example
 from hulk.gnn.loss import completion_loss
 from hulk.gnn.model import Proposer, Shape
+from hulk.gnn.parts import part_of
 
 CHECKPOINT, BEST, HISTORY = "checkpoint.safetensors", "best.safetensors", "history.json"
 _VALIDATION = 20
@@ -29,11 +30,12 @@ _AHEAD = 4
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. `pairs` and `most` bound a batch: pairs of class and job, and examples; `check_every` steps the
-    validation is done and a checkpoint written."""
+    """How to train. `parts`: scenes within each scene to learn from besides; `pairs` and `most` bound a batch: pairs of
+    class and job, and examples; `check_every` steps the validation is done and a checkpoint written."""
 
     shape: Shape = field(default_factory=Shape)
     steps: int = 20_000
+    parts: int = 3
     rate: float = 1.5e-3
     decay: float = 0.01
     pairs: int = 60_000
@@ -59,6 +61,13 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     return train, [example for example in examples if not example.seed % _VALIDATION]
 
 
+def with_parts(examples: Sequence[Example], settings: Settings) -> list[Example]:
+    """Examples, each followed by parts of it."""
+    rng = np.random.default_rng([settings.seed, 1])
+    made = (part_of(example, rng) for example in examples for _ in range(settings.parts))
+    return [*examples, *(part for part in made if part)]
+
+
 def train(
     examples: Sequence[Example],
     folder: Path,
@@ -72,7 +81,9 @@ def train(
     hears step and loss; `judged` prices proposals at every check, where given. The folder gets checkpoints and
     curves."""
     folder.mkdir(parents=True, exist_ok=True)
-    learning, held_out = ([Item.of(example) for example in part] for part in split(examples))
+    to_learn, held_out = split(examples)
+    learning = [Item.of(example) for example in with_parts(to_learn, settings)]
+    held_back = [Item.of(example) for example in held_out]
     torch.manual_seed(settings.seed)
     model = Proposer(settings.shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=settings.decay)
@@ -89,7 +100,7 @@ def train(
         if progress:
             progress(step + 1, loss)
         if (step + 1) % settings.check_every == 0 or step + 1 == settings.steps:
-            checked = validate(model, held_out, settings, device)
+            checked = validate(model, held_back, settings, device)
             gap = judged(model.eval()) if judged else None
             if not any(point.validation_loss <= checked[0] for point in history):
                 save_checkpoint(folder / BEST, model, None, settings.shape, step + 1)

@@ -11,10 +11,10 @@
 Needs numpy and onnxruntime. The network is trained by `hulk.gnn`.
 """
 
-from hulk.propose.decode import proposals
+from hulk.propose.decode import proposals, starts
 from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Network, bundled_network, load_network
 from hulk.propose.paper import paper_policy
 
-__all__ = ["Facts", "Graph", "Network", "bundled_network", "load_network", "paper_policy", "proposals"]
+__all__ = ["Facts", "Graph", "Network", "bundled_network", "load_network", "paper_policy", "proposals", "starts"]

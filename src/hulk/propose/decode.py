@@ -7,6 +7,8 @@ others draw, so that they differ.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,7 @@ from hulk.propose.network import Proposing, bundled_network
 from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
 from hulk.search.dealing import Deal, empty_deal
+from hulk.search.groups import GroupSearch
 from hulk.search.packed import Packed
 
 Ints = NDArray[np.int64]
@@ -32,6 +35,14 @@ _NEARLY_ALL = 0.75
 _LATE = 1.5
 
 
+class Proposals(NamedTuple):
+    """Deals to begin a search with, and how far apart classes should be in a pipeline [P, P], infinite where they
+    cannot talk; no distances where there are no deals."""
+
+    deals: list[Deal]
+    apart: Floats | None
+
+
 def proposals(
     packed: Packed,
     rng: np.random.Generator,
@@ -39,25 +50,36 @@ def proposals(
     samples: int = SAMPLES,
     rounds: int = ROUNDS,
     network: Proposing | None = None,
-) -> list[Deal]:
-    """Deals to begin a search with: who owns which machine, and a recipe for each job; times are open. No two groupings
-    are the same, so there may be fewer than `samples`; none without a usable network. On large clusters with many jobs
-    fewer samples are drawn, so that it stays within about a second."""
+) -> Proposals:
+    """What the network proposes: who owns which machine, a recipe for each job, the order of stages; times are open. No
+    two groupings are the same, so there may be fewer than `samples`; none without a usable network. On large clusters
+    with many jobs fewer samples are drawn, so that it stays within about a second."""
     network = network or bundled_network()
     if network is None:
-        return []
+        return Proposals([], None)
     facts = Facts.of(packed)
     samples, rounds = affordable(facts, samples, rounds)
     tables, surely = decode(network, facts, rng, samples=samples, rounds=rounds)
     mended = np.stack([repaired(facts, table, shares) for table, shares in zip(tables, surely, strict=True)])
-    logits = network.run(Graph.of(facts), mended / facts.members[:, None])[2]
+    answer = network.run(Graph.of(facts), mended / facts.members[:, None])
     found: dict[bytes, Deal] = {}
     for number, table in enumerate(mended):
         deal = empty_deal(packed)
         deal.owner[:] = owners(packed, table)
-        deal.recipes[:] = recipes_of(logits[number], packed, rng, likeliest=number == 0)
+        deal.recipes[:] = recipes_of(answer.recipes[number], packed, rng, likeliest=number == 0)
         found.setdefault(deal.owner.tobytes(), deal)
-    return list(found.values())
+    beside = answer.beside.astype(float).mean(axis=0)
+    return Proposals(list(found.values()), np.where(np.isfinite(facts.latency), 1 / (1 + np.exp(beside)), np.inf))
+
+
+def starts(
+    groups: GroupSearch, *, rng: np.random.Generator, network: Proposing, samples: int = SAMPLES, rounds: int = ROUNDS
+) -> list[Deal]:
+    """Proposals for a search, which from then on may also order stages as the network would."""
+    found = proposals(groups.packed, rng, samples=samples, rounds=rounds, network=network)
+    if found.apart is not None:
+        groups.packed.tours[-1] = found.apart
+    return found.deals
 
 
 def affordable(facts: Facts, samples: int, rounds: int) -> tuple[int, int]:
@@ -83,9 +105,9 @@ def decode(
     limit = np.concatenate([np.rint(facts.usable.T * facts.members[:, None]), facts.members[:, None]], axis=1)
     shares = np.zeros(table.shape)
     for turn in range(rounds):
-        logs, amounts, _ = network.run(graph, table / facts.members[:, None])
-        shares = np.exp(logs.astype(float))
-        _fix(table, shares, amounts, facts.members, limit, rng, temperature, ((turn + 1) / rounds) ** _LATE)
+        answer = network.run(graph, table / facts.members[:, None])
+        shares = np.exp(answer.shares.astype(float))
+        _fix(table, shares, answer.amounts, facts.members, limit, rng, temperature, ((turn + 1) / rounds) ** _LATE)
     _fix_rest(table, shares, facts.members, limit)
     return table, shares
 

@@ -33,6 +33,7 @@ class Facts:
     batch      [J] samples of a step
     latency    [P, P] seconds one way, infinite where blocked; on the diagonal between two machines of the class
     bandwidth  [P, P] bytes/s of one flow, the cards' limit included
+    measured   [P, P] 1.0 where the latency was measured, 0.0 where it is estimated
     """
 
     members: Ints
@@ -51,6 +52,7 @@ class Facts:
     batch: Ints
     latency: Floats
     bandwidth: Floats
+    measured: Floats
 
     @classmethod
     def of(cls, packed: Packed) -> Facts:
@@ -78,6 +80,7 @@ class Facts:
             batch=packed.batch,
             latency=packed.latency,
             bandwidth=np.minimum(packed.bandwidth, packed.ceiling),
+            measured=packed.measured.astype(float),
         )
 
     @property

@@ -15,9 +15,11 @@ Floats = NDArray[np.float64]
 NEIGHBOURS = 12
 """Classes whose messages a class hears: the nearest by latency."""
 PLACE_FEATURES = 15
+FROM_LINKS = 3
+"""Of a place's features the last so many come from links: latency inside, mean way to all others."""
 JOB_FEATURES = 13
 PAIR_FEATURES = 9
-LINK_FEATURES = 8
+LINK_FEATURES = 9
 MAPS = 4
 _FURTHEST = 6.0
 # Nearness is latency to the power of −4: a sum of it over a group is ruled by the nearest member, and it is smooth.
@@ -201,6 +203,7 @@ def _links(facts: Facts, scene: _Scene) -> tuple[NDArray[np.int64], Floats]:
         scene.maps[1][own, neighbour],
         scene.maps[2][own, neighbour],
         (facts.region[own] == facts.region[neighbour]).astype(float),
+        facts.measured[own, neighbour],
         _log(np.where(exists, facts.latency[own, neighbour], scene.latency), scene.sample_seconds.mean()) / 4,
         scene.speed[neighbour] - scene.speed[own],
         _log(scene.power[neighbour], scene.power[own]) / 2,

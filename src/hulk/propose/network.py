@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 FILE, CARD = "network.onnx", "network.json"
-FORMAT = 2
+FORMAT = 3
 """Counts up whenever features change their meaning: an older network would read them wrongly."""
-OUTPUTS = ["shares", "amounts", "recipes"]
+OUTPUTS = ["shares", "amounts", "recipes", "beside"]
 _SHAPES: Mapping[str, tuple[int | None, ...]] = {
     "place": (1, None, PLACE_FEATURES),
     "job": (1, None, JOB_FEATURES),
@@ -46,13 +46,20 @@ _SHAPES: Mapping[str, tuple[int | None, ...]] = {
 }
 
 
+class Answer(NamedTuple):
+    """What the network says of S plans known in part."""
+
+    shares: Array  # [S, P, J + 1] log shares: what the rest of each class should be
+    amounts: Array  # [S, P, J + 1] how much of the rest an owner takes if it takes any
+    recipes: Array  # [S, J, WIDTH] logits of the recipes that suit the groups, see `hulk.propose.recipe`
+    beside: Array  # [S, P, P] logits that two classes follow each other in a pipeline, if one job has both
+
+
 class Proposing(Protocol):
     """Whatever completes plans that are known in part: the shipped network, or one in training."""
 
-    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> tuple[Array, Array, Array]:
-        """For S plans known in part, [S, P, J + 1] shares of each class (last column: idle): what the rest of each
-        class should be, as log shares, and how much of the rest an owner takes if it takes any; both
-        [S, P, J + 1]; and logits of the recipes that suit the groups, [S, J, WIDTH] of `hulk.propose.recipe`."""
+    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> Answer:
+        """How S plans known in part, [S, P, J + 1] shares of each class (last column: idle), should go on."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +69,13 @@ class Network:
     session: onnxruntime.InferenceSession
     card: Mapping[str, Any]
 
-    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> tuple[Array, Array, Array]:
+    def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> Answer:
         """See `Proposing`."""
         fed: dict[str, NDArray[Any]] = {
             name: getattr(graph, name)[None] for name in ("place", "job", "pair", "neighbour", "link", "maps", "worth")
         }
         fed["known"] = known.astype(np.float32)
-        shares, amounts, recipes = self.session.run(None, fed)
-        return shares, amounts, recipes
+        return Answer(*self.session.run(None, fed))
 
 
 def load_network(folder: Path) -> Network | None:

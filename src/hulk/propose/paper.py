@@ -19,7 +19,7 @@ def paper_policy(packed: Packed, network: Proposing) -> NDArray[np.int64]:
     on to the likeliest of the jobs that are still to come."""
     facts = Facts.of(packed)
     known = np.zeros((1, facts.places, facts.jobs + 1))
-    shares = np.exp(network.run(Graph.of(facts), known)[0][0].astype(float))
+    shares = np.exp(network.run(Graph.of(facts), known).shares[0].astype(float))
     shares[:, :-1][facts.usable.T < 1.0] = 0.0
     table = np.zeros((facts.places, facts.jobs + 1), np.int64)
     free = np.ones(facts.places, bool)

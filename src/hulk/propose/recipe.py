@@ -22,6 +22,8 @@ from hulk.search.recipes import (
     SHARD,
     SLOW_DEGREE,
     START,
+    TOUR,
+    TOURS,
     VARIANT,
     WAY,
 )
@@ -85,6 +87,7 @@ def recipes_of(logits: Floats, packed: Packed, rng: np.random.Generator, *, like
         recipe[VARIANT] = 2 * int(_nearest(recipe[_SIZE], sizes)) + recipe[_RECOMPUTE]
         recipe[FOLDED] &= packed.tied[job]
         recipe[MIX] = rng.integers(1 << 15)
+        recipe[TOUR] = rng.integers(TOURS)
     return recipes[:, :COLUMNS]
 
 

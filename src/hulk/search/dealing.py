@@ -17,8 +17,10 @@ from hulk.cost import pipeline, step
 from hulk.cost.compiled import drop_stale, inner, is_cached
 from hulk.search import fit, packed, recipes
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, look
+from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, Learned, look
 
+_BY_WHAT_IS_KNOWN = 0.5  # of the moves follow good deals
+_TRIES = 20
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -109,10 +111,29 @@ def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
                 deal.owner[:] = before
 
 
+@inner
+def _drawn(sums: Floats) -> int:
+    """Which of some things, drawn by their weights, whose sums up to each are given; −1 where all are zero."""
+    if sums[-1] == 0:
+        return -1
+    return int(min(np.searchsorted(sums, np.random.random() * sums[-1], side="right"), len(sums) - 1))
+
+
+@inner
+def _known_taker(packed: Packed, learned: Learned, machine: int) -> int:
+    """Who has such machines in good deals, half of the time: a job, or −1 for nobody; −2 where that is not known."""
+    taker = _drawn(learned.takers[packed.place[machine]]) if np.random.random() < _BY_WHAT_IS_KNOWN else -1
+    return -2 if taker < 0 else -1 if taker == packed.allowed.shape[0] else taker
+
+
 @njit(cache=True)
-def taker_of(packed: Packed, machine: int, giver: int, owner: Ints) -> int:
-    """Mostly the owner of a machine near by; sometimes anybody, sometimes nobody."""
+def taker_of(packed: Packed, learned: Learned, machine: int, giver: int, owner: Ints) -> int:
+    """Who might take a machine: an owner in good deals; or mostly the owner of a machine near by, sometimes anybody,
+    sometimes nobody."""
     jobs = packed.allowed.shape[0]
+    taker = _known_taker(packed, learned, machine)
+    if taker not in (-2, giver):
+        return taker
     draw = np.random.random()
     if draw < 0.12:
         return -1
@@ -128,12 +149,12 @@ def taker_of(packed: Packed, machine: int, giver: int, owner: Ints) -> int:
 
 
 @inner
-def _give(packed: Packed, owner: Ints, touched: Ints) -> int:
+def _give(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
     """Some machines of a place, or of a region, go from their holder to another job or stay idle."""
     machines = owner.shape[0]
     machine = np.random.randint(0, machines)
     giver = owner[machine]
-    taker = taker_of(packed, machine, giver, owner)
+    taker = taker_of(packed, learned, machine, giver, owner)
     if taker == giver:
         return 0
     wide = np.random.random() < 0.3
@@ -178,10 +199,15 @@ def _touch(touched: Ints, one: int, two: int) -> int:
 
 
 @inner
-def _swap(packed: Packed, owner: Ints, touched: Ints) -> int:
+def _swap(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
     """Machines of two places change hands: one for one, or all that two holders have there."""
     machines = owner.shape[0]
     one, two = np.random.randint(0, machines), np.random.randint(0, machines)
+    wanted = _known_taker(packed, learned, one)
+    for _ in range(_TRIES if wanted != -2 else 0):
+        if owner[two] == wanted:
+            break
+        two = np.random.randint(0, machines)
     a, b = owner[one], owner[two]
     if a == b or packed.place[one] == packed.place[two]:
         return 0
@@ -242,7 +268,7 @@ def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
 
 
 @inner
-def _relocate(packed: Packed, owner: Ints, touched: Ints) -> int:
+def _relocate(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
     """A job goes elsewhere: to the machines around some place, as many as give it about the power it has, idle or not.
     One of those that lose machines by it may take what it leaves."""
     jobs, machines = packed.allowed.shape
@@ -256,7 +282,11 @@ def _relocate(packed: Packed, owner: Ints, touched: Ints) -> int:
     if power == 0:
         power = packed.rate[job].sum() / jobs
     power *= np.exp(0.7 * np.random.normal())
-    if not _around(packed, job, np.random.randint(0, machines), power, owner, False):
+    centre = np.random.randint(0, machines)
+    home = _drawn(learned.homes[job]) if np.random.random() < _BY_WHAT_IS_KNOWN else -1
+    if home >= 0:
+        centre = packed.members[np.random.randint(packed.first_member[home], packed.first_member[home + 1])]
+    if not _around(packed, job, centre, power, owner, False):
         return 0
     count = 1
     touched[0] = job
@@ -301,7 +331,15 @@ def draw_job(packed: Packed, deal: Deal) -> int:
 
 @njit(cache=True)
 def improve(
-    packed: Packed, bench: Bench, deal: Deal, best: Deal, served: Ints, moves: int, hot: float, cold: float, seed: int
+    packed: Packed,
+    bench: Bench,
+    deal: Deal,
+    best: Deal,
+    learned: Learned,
+    moves: int,
+    hot: float,
+    cold: float,
+    seed: int,
 ) -> None:
     """Anneal a deal for so many moves, from losses of `hot` (relative to the objective) taken lightly to `cold`. The
     best seen goes to `best`, which comes with the best so far. Where times are open (nan), recipes are drawn first."""
@@ -324,13 +362,13 @@ def improve(
         elif draw < 0.3:
             count = _exchange(packed, owner, touched)
         elif draw < 0.37:
-            count = _relocate(packed, owner, touched)
+            count = _relocate(packed, learned, owner, touched)
         elif draw < 0.41:
             count = _shrink(packed, owner, touched)
         elif draw < 0.6:
-            count = _swap(packed, owner, touched)
+            count = _swap(packed, learned, owner, touched)
         else:
-            count = _give(packed, owner, touched)
+            count = _give(packed, learned, owner, touched)
         if count == 0:
             continue
         loss, before = 0.0, 0.0
@@ -341,7 +379,7 @@ def improve(
                 samples = SAMPLES
             elif moved or deal.seconds[j] < 0:
                 samples = FEW_SAMPLES
-            after[j] = look(packed, bench, j, owner, deal.recipes[j], served, samples, chosen[j])
+            after[j] = look(packed, bench, j, owner, deal.recipes[j], learned.served, samples, chosen[j])
             before += cost_of(packed, j, deal.seconds[j])
             loss += cost_of(packed, j, after[j])
         loss -= before

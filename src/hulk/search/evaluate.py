@@ -15,7 +15,7 @@ from hulk.cost.engine import Engine
 from hulk.cost.money import step_money
 from hulk.cost.step import Durations, Encoded, Tables, durations, seconds_of
 from hulk.cost.tables import Book, Links, empty_durations, make_book, make_links
-from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Recompute, Sync
 from hulk.search.fit import fit, refine
@@ -53,6 +53,17 @@ class Places:
             rows.append(known[key])
         links = make_links(cluster, [machine.name for machine in first])
         return cls(cluster.machines, tuple(rows), tuple(first), links)
+
+    def measured(self, cluster: Cluster) -> NDArray[np.bool_]:
+        """[P, P] whether the latency between two places was measured; on the diagonal, between machines of one."""
+        count = len(self.representatives)
+        found = np.zeros((count, count), np.bool_)
+        for i, a in enumerate(self.representatives):
+            for j in range(i, count):
+                b = self.representatives[j]
+                link = cluster.region_link(a.region, a.region) if i == j else cluster.link(a.name, b.name)
+                found[i, j] = found[j, i] = link.origin is Origin.MEASURED
+        return found
 
 
 class JobSpace:

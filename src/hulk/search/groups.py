@@ -22,6 +22,7 @@ _STARTS = 64
 _ANSWERS = 4
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
+_TRUST = 0.8  # of the moves that go by good deals; the others draw an owner evenly
 _BEHIND = 0.1  # of a race's time that it may be behind its moves before the clock shares out what is left
 Ints = NDArray[np.int64]
 
@@ -64,7 +65,7 @@ class GroupSearch:
         self.tried = 0
         self.hurried = False
         """Whether the clock has ended any part of the search before its moves did."""
-        self.served = np.zeros((len(spaces), recipes.BUCKETS, recipes.COLUMNS), np.int64)
+        self.learned = recipes.nothing_learned(self.packed)
 
     def deals(
         self,
@@ -94,6 +95,7 @@ class GroupSearch:
         pace = _Pace(moves, begin, deadline)
         for turn in range(rounds):
             given, drawn = self._survivors(given, drawn, max(answers, count >> turn))
+            self._learn([*given, *drawn] if turn else given)
             until = begin + (deadline - begin) * (turn + 1) / rounds
             left = len(given) + len(drawn)
             for racing in (given, drawn):
@@ -102,6 +104,19 @@ class GroupSearch:
                     racing[i] = self._improved(deal, each << turn, now + (until - now) / left, stop, pace)
                     left -= 1
         return sorted([*given, *drawn], key=self.cost)
+
+    def _learn(self, deals: Sequence[Deal]) -> None:
+        """Let moves go by who has what in these deals: the more of them agree, the likelier it is right."""
+        takers, homes = self.learned.takers, self.learned.homes
+        takers[:] = homes[:] = 0
+        if not deals:
+            return
+        for deal in deals:
+            np.add.at(takers, (self.packed.place, deal.owner), 1.0)  # owner −1, nobody, is the last column
+        homes[:] = takers[:, :-1].T
+        shares = takers / takers.sum(axis=1, keepdims=True)
+        np.cumsum(_TRUST * shares + (1 - _TRUST) / shares.shape[1], axis=1, out=takers)
+        np.cumsum(homes, axis=1, out=homes)
 
     def bar(self, jobs: Ints) -> NDArray[np.bool_]:
         """No machines for these jobs from now on; what all were allowed until now."""
@@ -184,7 +199,7 @@ class GroupSearch:
         return best
 
     def _improve(self, deal: Deal, best: Deal, moves: int, hot: float, cold: float) -> None:
-        improve(self.packed, self.bench, deal, best, self.served, moves, hot, cold, self.draw_seed())
+        improve(self.packed, self.bench, deal, best, self.learned, moves, hot, cold, self.draw_seed())
         self.tried += moves
         if self._report:
             self._report(self.cost(best))

@@ -50,6 +50,8 @@ class Packed(NamedTuple):
     gpus: Ints  # [M]
     room: Floats  # [M] bytes of all its GPUs
     near: Ints  # [P, P] places by latency
+    tours: Floats  # [3, P, P] what tours may go by: latency, seconds for a cut, and a network's word (or seconds again)
+    measured: NDArray[np.bool_]  # [P, P] whether the latency between two places was measured
     members: Ints  # machines by place
     first_member: Ints  # [P + 1]
     region_of_machine: Ints  # [M]
@@ -130,6 +132,8 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         gpus=np.array([machine.gpus for machine in machines]),
         room=np.array([machine.memory * machine.gpus for machine in machines], float),
         near=np.argsort(near, axis=1, kind="stable"),
+        tours=_tours(common, firsts),
+        measured=places.measured(cluster),
         members=np.argsort(of_place, kind="stable"),
         first_member=np.searchsorted(np.sort(of_place), np.arange(len(places.representatives) + 1)),
         region_of_machine=np.array([regions[machine.region] for machine in machines]),
@@ -146,6 +150,13 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         overlap_sync=common.overlap_sync,
         any_blocked=common.any_blocked,
     )
+
+
+def _tours(common: Tables, firsts: Sequence[Tables]) -> Floats:
+    """Ways to see how far apart places are; `firsts`: each job's tables."""
+    size = float(np.median([np.median(tables.cut) for tables in firsts]))
+    seconds = common.latency + size / np.minimum(common.bandwidth, common.ceiling)
+    return np.stack([common.latency, seconds, seconds])
 
 
 @njit(cache=True)

@@ -19,7 +19,18 @@ from hulk.search import fit, packed, recipes
 from hulk.search import reshape as reshape_module
 from hulk.search.dealing import Deal, cost_of, draw_job, running_cost, taker_of, total_cost
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS, DEGREE, Bench, bucket_of, change_recipe, draw_recipe, priced, shape, size_of
+from hulk.search.recipes import (
+    COLUMNS,
+    DEGREE,
+    Bench,
+    Learned,
+    bucket_of,
+    change_recipe,
+    draw_recipe,
+    priced,
+    shape,
+    size_of,
+)
 from hulk.search.reshape import drop, nearest_position, put, reshape
 
 Floats = NDArray[np.float64]
@@ -117,7 +128,7 @@ def _own(shapes: Shapes, job: int) -> None:
 
 
 @inner
-def _draw_move(packed: Packed, shapes: Shapes, move: Move) -> int:
+def _draw_move(packed: Packed, learned: Learned, shapes: Shapes, move: Move) -> int:
     """What to do next. Returns how many jobs it touches."""
     jobs, machines = packed.allowed.shape
     owner = shapes.deal.owner
@@ -129,7 +140,7 @@ def _draw_move(packed: Packed, shapes: Shapes, move: Move) -> int:
     one = np.random.randint(0, machines)
     giver = owner[one]
     if draw < 0.85:
-        taker = taker_of(packed, one, giver, owner)
+        taker = taker_of(packed, learned, one, giver, owner)
         if taker == giver or (taker >= 0 and not packed.allowed[taker, one]):
             return 0
         count = _note(move, count, giver, _LEAVE, one, one)
@@ -241,12 +252,12 @@ def _insert(packed: Packed, bench: Bench, job: int, machine: int, way: int) -> b
 
 
 @inner
-def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, served: Ints, recipe: Ints) -> bool:
+def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
     """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
     gpus, replicas = size_of(packed, job, owner)
     if gpus == 0:
         return False
-    known = served[job, bucket_of(gpus)]
+    known = learned.served[job, bucket_of(gpus)]
     if known[DEGREE] == 0 or np.random.random() < 0.3:
         draw_recipe(packed, job, gpus, replicas, recipe)
     else:
@@ -264,7 +275,7 @@ def _make(
     move: Move,
     which: int,
     way: int,
-    served: Ints,
+    learned: Learned,
     owner: Ints,
     recipe: Ints,
 ) -> bool:
@@ -285,7 +296,7 @@ def _make(
             return False
         owner[:] = shapes.deal.owner
         owner[move.old[which]] = job if what == _ENTER else -1
-        return _from_recipe(packed, bench, job, owner, served, recipe)
+        return _from_recipe(packed, bench, job, owner, learned, recipe)
     if what == _LEAVE:
         return _without(bench, move.old[which], way == 1)
     return not waits and _insert(packed, bench, job, move.new[which], way)
@@ -298,18 +309,18 @@ def _propose(
     bench: Bench,
     shapes: Shapes,
     trial: Shapes,
-    served: Ints,
+    learned: Learned,
     move: Move,
     owner: Ints,
     recipe: Ints,
 ) -> int:
     """Draw a move and write what it makes of each job it touches to `trial`, the quickest way that fits. Returns how
     many jobs that is; 0 where nothing came of it."""
-    count = _draw_move(packed, shapes, move)
+    count = _draw_move(packed, learned, shapes, move)
     for which in range(count):
         job, quickest = move.jobs[which], -1.0
         for way in range(_WAYS[move.what[which]]):
-            if not _make(packed, bench, shapes, move, which, way, served, owner, recipe):
+            if not _make(packed, bench, shapes, move, which, way, learned, owner, recipe):
                 continue
             seconds = priced(packed, bench, job, recipe)
             if seconds >= 0 and (quickest < 0 or seconds < quickest):
@@ -321,12 +332,12 @@ def _propose(
 
 
 @njit(cache=True)
-def propose(packed: Packed, bench: Bench, shapes: Shapes, trial: Shapes, served: Ints, seed: int) -> Ints:
+def propose(packed: Packed, bench: Bench, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
     move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
     owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
-    count = _propose(packed, bench, shapes, trial, served, move, owner, recipe)
+    count = _propose(packed, bench, shapes, trial, learned, move, owner, recipe)
     return move.jobs[:count]
 
 
@@ -346,7 +357,7 @@ def polish(
     shapes: Shapes,
     best: Shapes,
     trial: Shapes,
-    served: Ints,
+    learned: Learned,
     moves: int,
     hot: float,
     cold: float,
@@ -360,7 +371,7 @@ def polish(
     least = total_cost(packed, best.deal)
     for turn in range(moves):
         heat = hot * (cold / hot) ** (turn / moves)
-        count = _propose(packed, bench, shapes, trial, served, move, owner, recipe)
+        count = _propose(packed, bench, shapes, trial, learned, move, owner, recipe)
         if count == 0:
             continue
         before, after = 0.0, 0.0

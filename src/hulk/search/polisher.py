@@ -67,7 +67,7 @@ class Polisher:
     def _anneal(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
         groups = self.groups
         seed = groups.draw_seed()
-        polish(groups.packed, groups.bench, shapes, best, self._trial, groups.served, moves, hot, cold, seed)
+        polish(groups.packed, groups.bench, shapes, best, self._trial, groups.learned, moves, hot, cold, seed)
         if self.report:
             self.report(groups.cost(best.deal))
 
@@ -77,7 +77,7 @@ class Polisher:
         now, least = self.cost(self._state(shapes)), self.cost(self._state(best))
         for turn in range(moves):
             heat = hot * (cold / hot) ** (turn / moves)
-            jobs = propose(groups.packed, groups.bench, shapes, self._trial, groups.served, groups.draw_seed())
+            jobs = propose(groups.packed, groups.bench, shapes, self._trial, groups.learned, groups.draw_seed())
             if not jobs.size:
                 continue
             after = self.cost(self._state(shapes, jobs.tolist()))

@@ -24,9 +24,11 @@ Ints = NDArray[np.int64]
 # A recipe's columns. LENGTH: stages of a pipeline, aimed at; VARIANT: 2 × which microbatch size + recomputation.
 # SLOW_DEGREE: tensor parallel on machines whose GPUs are slower than the group's fastest. REVERSED: pipelines run from
 # the end of the tour to its begin. START: how many places are stronger than the one where the tour begins.
-# MIX: how places at the same distance, those of one region mostly, follow each other.
-DEGREE, LENGTH, WAY, FOLDED, VARIANT, EXTRA, GPIPE, BY_REGION, SHARD, SLOW_DEGREE, REVERSED, START, MIX = range(13)
-COLUMNS = 13
+# MIX: how places at the same distance, those of one region mostly, follow each other. TOUR: which distance is meant.
+COLUMNS = 14
+DEGREE, LENGTH, WAY, FOLDED, VARIANT, EXTRA, GPIPE, BY_REGION, SHARD, SLOW_DEGREE, REVERSED = range(11)
+START, MIX, TOUR = range(11, COLUMNS)
+TOURS = 3
 # WAY: neighbours along a tour in one pipeline; in different ones at the same stage; blocks that end with a region.
 BLOCKS, STRIPES, REGIONS = range(3)
 LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
@@ -56,6 +58,21 @@ class Bench(NamedTuple):
     scratch: Floats
     out: Durations
     pipelines: Ints  # [1] how many the last skeleton has
+
+
+class Learned(NamedTuple):
+    """What a search has seen so far and goes by. Sums along rows, to draw from; all zero where nothing is known yet."""
+
+    served: Ints  # [J, BUCKETS, COLUMNS] the recipe that served a job last on groups of about a size
+    takers: Floats  # [P, J + 1] sums over who has a place's machines in good deals; the last is nobody
+    homes: Floats  # [J, P] sums over where a job's machines are in good deals
+
+
+def nothing_learned(packed: Packed) -> Learned:
+    """As a search begins."""
+    jobs, places = len(packed.need), packed.latency.shape[0]
+    served = np.zeros((jobs, BUCKETS, COLUMNS), np.int64)
+    return Learned(served, np.zeros((places, jobs + 1)), np.zeros((jobs, places)))
 
 
 def make_bench(packed: Packed) -> Bench:
@@ -112,10 +129,11 @@ def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints
         bench.order[i], bench.order[strongest] = bench.order[strongest], bench.order[i]
     first = recipe[START] % count
     bench.order[0], bench.order[first] = bench.order[first], bench.order[0]
+    distance = packed.tours[recipe[TOUR]]
     for i in range(1, count - 1):
         nearest, least, rank = i, np.inf, 0
         for k in range(i, count):
-            way = packed.latency[bench.order[i - 1], bench.order[k]]
+            way = distance[bench.order[i - 1], bench.order[k]]
             mixed = (bench.order[k] + 1) * (2 * recipe[MIX] + 1) * 40503 % 65536
             if way < least or (way == least and mixed < rank):
                 nearest, least, rank = k, way, mixed
@@ -271,6 +289,7 @@ def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: In
     recipe[SLOW_DEGREE], recipe[REVERSED] = slow, np.random.randint(0, 2)
     recipe[START] = 0 if np.random.random() < 0.5 else np.random.randint(0, 8)
     recipe[MIX] = np.random.randint(0, 1 << 15)
+    recipe[TOUR] = np.random.randint(0, TOURS)
     slots = max(1, gpus // degree)
     length = min(_draw_length(slots, replicas), packed.layers[job])
     recipe[DEGREE], recipe[LENGTH] = degree, length
@@ -317,8 +336,10 @@ def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: 
         recipe[WAY] = np.random.randint(0, 3)
     elif draw < 0.48:
         recipe[REVERSED] = 1 - recipe[REVERSED]
-    elif draw < 0.51:
+    elif draw < 0.5:
         recipe[START] = np.random.randint(0, 8)
+    elif draw < 0.515:
+        recipe[TOUR] = np.random.randint(0, TOURS)
     elif draw < 0.55:
         recipe[MIX] = np.random.randint(0, 1 << 15)
     elif draw < 0.57:

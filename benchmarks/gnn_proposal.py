@@ -1,0 +1,156 @@
+"""How good the network's proposals are without any search over who gets what, for `gnn.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import Report
+from gnn_scenes import Given, Kept, Scene, draw, load, middle, propose, runs, say, spread
+from hulk.cost.engine import HULK
+from hulk.gnn.labels import compute_model
+from hulk.propose import Network, paper_policy
+from hulk.propose.decode import SAMPLES
+from hulk.search.baselines import BASELINES
+from hulk.search.dealing import Deal, empty_deal
+from hulk.search.groups import GroupSearch
+from hulk.search.objective import job_cost
+from hulk.search.seeds import arrange
+from peers import objective
+
+ABLATIONS = Path(__file__).parent / "data" / "networks"
+LOOKS = 10
+ARRANGED = 3
+BASELINE_LIMIT = 10.0
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One scene. `costs`: the objective of each way's best proposal with the best cut found inside each group, infinite
+    where a job waits; `quick`: the network's with a few quick looks at cuts only; `ratios`: the network's over each
+    baseline's, next to nothing where only the baseline lets a job wait."""
+
+    scene: Scene
+    quick: float
+    costs: dict[str, float]
+    ratios: dict[str, float]
+
+
+def looked_at(search: GroupSearch, owner: Ints, known: Ints | None = None) -> Deal:
+    """A deal with each job's shape the best of some quick looks at its machines, by `known` recipes among others.
+    Groups share nothing, so that every job may take its best look."""
+    best = search.judged(owner)._replace(owner=owner)
+    best.seconds[:] = -1.0
+    for _ in range(LOOKS):
+        deal = search.judged(owner, known)
+        if not np.array_equal(deal.owner, owner):  # it has made a move
+            continue
+        better = (deal.seconds >= 0) & ((best.seconds < 0) | (deal.seconds < best.seconds))
+        best.seconds[better], best.recipes[better] = deal.seconds[better], deal.recipes[better]
+    return best
+
+
+def arranged(search: GroupSearch, deal: Deal) -> float:
+    """The objective of a deal with the best cut found inside each group; infinite where a job waits."""
+    total = 0.0
+    for number, space in enumerate(search.spaces):
+        better = arrange(space, np.flatnonzero(deal.owner == number).tolist())
+        found = [value for value in (float(deal.seconds[number]), better[1] if better else -1.0) if value >= 0]
+        total += job_cost(space.job, min(found)) if found else math.inf
+    return total
+
+
+def cost_of(search: GroupSearch, deals: Sequence[Deal]) -> tuple[float, float]:
+    """The least objective of some deals: with quick looks at cuts, and of the best few of those, arranged."""
+    seen = sorted((looked_at(search, deal.owner, deal.recipes) for deal in deals), key=search.cost)
+    quick = search.cost(seen[0])
+    return quick if runs(search, quick) else math.inf, min(arranged(search, deal) for deal in seen[:ARRANGED])
+
+
+def verdict(given: Given, others: dict[str, Path], number: int) -> Verdict:
+    """A scene, by the network, the paper's policy, networks to compare with, and baselines."""
+    scene = draw(number, given.seed)
+    network = load(given.network)
+    quick, ours = cost_of(*_proposed(scene, network))
+    costs = {"network": ours, "paper": _of_paper(scene, network)}
+    costs |= {name: cost_of(*_proposed(scene, load(folder)))[1] for name, folder in others.items()}
+    return Verdict(scene, quick, costs, _over_baselines(scene, ours))
+
+
+def _proposed(scene: Scene, network: Network) -> tuple[GroupSearch, list[Deal]]:
+    search = scene.search(2)
+    return search, propose(search, network, scene.seed, samples=SAMPLES)
+
+
+def _of_paper(scene: Scene, network: Network) -> float:
+    search = scene.search(2)
+    owner = paper_policy(search.packed, network)
+    return cost_of(search, [empty_deal(search.packed)._replace(owner=owner)])[1]
+
+
+def _over_baselines(scene: Scene, ours: float) -> dict[str, float]:
+    """The proposal's objective over each baseline's."""
+    ratios = {}
+    for name in ("greedy", "metis"):
+        run = BASELINES.get(name).run
+        result = run(scene.cluster, scene.jobs, compute=compute_model(), engine=HULK, seed=0, time_limit=BASELINE_LIMIT)
+        ratios[name] = ours / objective(result, scene.jobs) if math.isfinite(ours) else math.inf
+    return ratios
+
+
+def proposal_part(report: Report, kept: Kept, given: Given) -> None:
+    """The network's proposals, as they come."""
+    others = {path.name: path for path in sorted(ABLATIONS.glob("*")) if (path / "network.onnx").exists()}
+    verdicts: list[tuple[Verdict, float]] = []
+    unknown = 0
+    for done, found in enumerate(spread(partial(verdict, given, others), given), 1):
+        search = found.scene.search()
+        best = kept.get(found.scene, search)
+        if best is None or not runs(search, best.cost):
+            unknown += 1
+            continue
+        verdicts.append((found, best.cost))
+        say(f"{done} of {given.scenes}: {found.scene.machines} machines, {found.costs['network'] / best.cost - 1:+.1%}")
+    if unknown:
+        report.note(f"left out: {unknown} scenes of which no plan is known (--only time finds them) or a job waits")
+    verdicts.sort(key=lambda each: each[0].scene.machines)
+    rows = []
+    for each, best_cost in verdicts:
+        gaps = [_percent(cost / best_cost - 1) for cost in (each.quick, *each.costs.values())]
+        ratios = [f"{ratio:.3f}" for ratio in each.ratios.values()]
+        rows.append([each.scene.cluster.name, each.scene.machines, len(each.scene.jobs), *gaps, *ratios])
+    head = ["scene", "machines", "jobs", "quick looks", "network", "paper", *others, "over greedy", "over METIS"]
+    report.table("proposals above the best known; the network's over baselines", head, rows)
+    _figures(report, verdicts)
+    for name in {"zeroed", "gcn"} - others.keys():
+        report.note(f"no network in {ABLATIONS.name}/{name}: not compared")
+
+
+def _figures(report: Report, verdicts: Sequence[tuple[Verdict, float]]) -> None:
+    if not verdicts:
+        return
+    gaps = {way: middle([v.costs[way] / best - 1 for v, best in verdicts]) for way in verdicts[0][0].costs}
+    full = gaps.pop("network")
+    report.figure("proposal_median_gap_percent", 100 * full, most=10)
+    quick = middle([v.quick / best - 1 for v, best in verdicts])
+    report.figure("proposal_quick_looks_median_gap_percent", 100 * quick)
+    for name in verdicts[0][0].ratios:
+        report.figure(f"better_than_{name}_share", fmean(v.ratios[name] < 1 for v, _ in verdicts), least=0.8)
+    waiting = fmean(math.isinf(v.costs["paper"]) for v, _ in verdicts)
+    report.figure("paper_policy_waiting_share", waiting)
+    for name, gap in gaps.items():
+        report.figure(f"{name}_median_gap_percent", 100 * gap)
+        if name != "paper":
+            report.figure(f"{name}_over_full", gap / full, least=1.2)
+
+
+def _percent(gap: float) -> str:
+    return "waits" if math.isinf(gap) else f"{100 * gap:.1f} %"

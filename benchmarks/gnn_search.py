@@ -1,0 +1,152 @@
+"""How much sooner the search has a good plan with the network, for `gnn.py`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from common import Report
+from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, draw, load, middle, propose, runs, say, spread
+from hulk.search.dealing import Deal
+
+WITHIN = 1.01
+MARKS = (1.0, 3.0, 7.0, 15.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True)
+class Track:
+    """How the best cost of a search fell: seconds since its begin, and the cost from then on."""
+
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def least(self) -> float:
+        """The best cost in the end."""
+        return self.points[-1][1]
+
+    def at(self, seconds: float) -> float:
+        """The best cost by then; infinite before the first."""
+        return min((cost for taken, cost in self.points if taken <= seconds), default=math.inf)
+
+    def reached(self, cost: float) -> float | None:
+        """Seconds until it was no dearer than that."""
+        return next((taken for taken, found in self.points if found <= cost), None)
+
+
+@dataclass(frozen=True)
+class Race:
+    """One scene: tracks of the same search without and with the network, and the best cost known."""
+
+    scene: Scene
+    without: Track
+    with_network: Track
+    best: float = math.nan
+
+    @property
+    def seconds(self) -> tuple[float | None, float | None]:
+        """Until within 1 % of the best known, both ways."""
+        target = WITHIN * self.best
+        return self.without.reached(target), self.with_network.reached(target)
+
+    def speedup(self, cap: float) -> float:
+        """How many times sooner with the network; a miss counts as the cap."""
+        without, with_network = (cap if taken is None else taken for taken in self.seconds)
+        return without / with_network
+
+    @property
+    def counts(self) -> bool:
+        """Whether either got there."""
+        return any(taken is not None for taken in self.seconds)
+
+
+def track(scene: Scene, given: Given, folder: Path | None) -> Track:
+    """Search until the cap: runs twice as long as the one before, each from new draws and the last one's best deals,
+    with the network also from its proposals."""
+    begin = time.monotonic()
+    points: list[tuple[float, float]] = []
+
+    def report(cost: float) -> None:
+        if not points or cost < points[-1][1]:
+            points.append((time.monotonic() - begin, cost))
+
+    network = load(folder) if folder else None
+    search = scene.search(1)
+    proposed = propose(search, network, scene.seed) if network else []
+    length, end = given.first, begin + given.cap
+    best: list[Deal] = []
+    while (now := time.monotonic()) < end:
+        deadline = now + length if now + 2 * length < end else end
+        best = search.deals(
+            moves=NO_END, deadline=deadline, stop=lambda: False, starts=[*proposed, *best], report=report
+        )
+        length *= 2
+    return Track(tuple(points))
+
+
+def race(given: Given, number: int) -> Race:
+    """A scene both ways, one after the other."""
+    scene = draw(number, given.seed)
+    return Race(scene, track(scene, given, None), track(scene, given, given.network))
+
+
+def time_part(report: Report, kept: Kept, given: Given) -> None:
+    """With and without the network, scene by scene. What is found on the way may be the best known."""
+    command = f"python benchmarks/gnn.py --only time --seed {given.seed} --cap {given.cap:g}"
+    races: list[Race] = []
+    waiting = 0
+    for done, found in enumerate(spread(partial(race, given), given), 1):
+        scene, search = found.scene, found.scene.search()
+        way = "with the network" if found.with_network.least < found.without.least else "without it"
+        least = min(found.with_network.least, found.without.least)
+        best = kept.offer(scene, search, least, f"{command}: {way}", given.cap).cost
+        say(f"{done} of {given.scenes}: {scene.machines} machines, {least / best - 1:+.1%} from the best, {way}")
+        if runs(search, best):
+            races.append(Race(scene, found.without, found.with_network, best))
+        else:
+            waiting += 1
+    if waiting:
+        report.note(f"left out: {waiting} scenes where the best plan known has a job wait")
+    races.sort(key=lambda each: each.scene.machines)
+    title = "seconds until within 1 % of the best known (or how far above it at the cap)"
+    report.table(title, ["scene", "machines", "jobs", "without", "with", "speed-up"], _rows(races, given))
+    _figures(report, races, given.cap)
+
+
+def _rows(races: Sequence[Race], given: Given) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for each in races:
+        shown = [
+            f"{taken:.2f}" if taken is not None else f"{100 * (tracked.least / each.best - 1):+.1f} %"
+            for taken, tracked in zip(each.seconds, (each.without, each.with_network), strict=True)
+        ]
+        scene = each.scene
+        rows.append([scene.cluster.name, scene.machines, len(scene.jobs), *shown, f"{each.speedup(given.cap):.2f}"])
+    return rows
+
+
+def _figures(report: Report, races: Sequence[Race], cap: float) -> None:
+    counted = [each for each in races if each.counts]
+    report.figure("scenes", len(races))
+    report.figure("scenes_both_miss", len(races) - len(counted))
+    report.figure("speedup_median", middle([each.speedup(cap) for each in counted]), least=3)
+    slowdowns = [1 / each.speedup(cap) for each in counted]
+    report.figure("slowdown_p95", float(np.percentile(slowdowns, 95)) if slowdowns else math.nan, most=1.5)
+    for name, (least, most) in BANDS.items():
+        band = [each for each in races if least <= each.scene.machines <= most]
+        if band:
+            ratios = [each.speedup(cap) for each in band if each.counts]
+            report.figure(f"speedup_median_{name}", middle(ratios), least=5 if name == "48_256" else None)
+            for way, position in (("without", 0), ("with", 1)):
+                report.figure(f"hit_rate_{way}_{name}", fmean(each.seconds[position] is not None for each in band))
+    for mark in MARKS:
+        if mark <= cap:
+            for way, tracks in (("without", [r.without for r in races]), ("with", [r.with_network for r in races])):
+                gaps = [each.at(mark) / known.best - 1 for each, known in zip(tracks, races, strict=True)]
+                report.figure(f"gap_percent_{way}_after_{mark:g}_s", 100 * middle(gaps))
