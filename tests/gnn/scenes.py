@@ -21,6 +21,7 @@ from hulk.gnn.labels import Example, compute_model, packed_of
 from hulk.gnn.model import Proposer, Shape
 from hulk.propose.decode import decode
 from hulk.propose.facts import Facts
+from hulk.propose.graph import Graph
 from hulk.propose.network import Network, load_network
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.packed import Packed, pack
@@ -76,7 +77,7 @@ def exported() -> Network:
 def example(seed: int, network: Network) -> Example:
     """A made-up example: what an untrained network would deal out, as if it were a near-best plan."""
     facts = Facts.of(packed(seed))
-    tables, _ = decode(network, facts, np.random.default_rng(seed), samples=2, rounds=2)
+    tables, _ = decode(network, facts, Graph.of(facts), np.random.default_rng(seed), samples=2, rounds=2)
     recipes = np.zeros((2, facts.jobs, COLUMNS), np.int64)
     recipes[1] = np.random.default_rng(seed).integers(1, 4, recipes[1].shape)  # one plan without, one with recipes
     beside = np.random.default_rng(seed).random((2, facts.places, facts.places)) < 0.2

@@ -96,7 +96,7 @@ def test_deals_are_allowed_and_hold_their_models(seed: int, network: Network) ->
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_machine_is_dealt_twice(seed: int, network: Network) -> None:
     facts = Facts.of(packed(seed))
-    tables, shares = decode(network, facts, np.random.default_rng(seed), samples=3, rounds=4)
+    tables, shares = decode(network, facts, Graph.of(facts), np.random.default_rng(seed), samples=3, rounds=4)
     for table, share in zip(tables, shares, strict=True):
         for each in (table, repaired(facts, table, share)):
             assert (each >= 0).all()

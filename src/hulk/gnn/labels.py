@@ -25,7 +25,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
-from hulk.propose.decode import starts
+from hulk.propose.decode import starts, table_of
 from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
 from hulk.search.dealing import Deal
@@ -148,13 +148,6 @@ def plain_recipes(deal: Deal, packed: Packed) -> NDArray[np.int64]:
     return plain
 
 
-def table_of(owner: NDArray[np.int64], packed: Packed) -> NDArray[np.int64]:
-    """A deal as counts [P, J + 1]: machines of each class by owner, the last column idle."""
-    table = np.zeros((len(packed.latency), len(packed.need) + 1), np.int64)
-    np.add.at(table, (packed.place, owner), 1)  # owner −1, idle, is the last column
-    return table
-
-
 def make_shards(
     folder: Path,
     seeds: range,
@@ -171,6 +164,7 @@ def make_shards(
     was stopped goes on; they depend on their seeds alone, as long as no search runs into its time limit. `network`: the
     folder of a trained one, whose proposals the searches begin with."""
     folder.mkdir(parents=True, exist_ok=True)
+    folder, network = folder.resolve(), network.resolve() if network else None  # workers may stand elsewhere
     _describe(folder, scale, budget, _trained(network))
     parts = [seeds[i : i + size] for i in range(0, len(seeds), size)]
     missing = [part for part in parts if not shard_path(folder, part).exists()]
@@ -296,9 +290,16 @@ def _over_ray(make: Callable[[range], int], parts: Sequence[range]) -> Iterator[
         import ray
     except ImportError:
         raise InputError("--ray needs Ray, which is not installed", hint="pip install ray") from None
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    remote = ray.remote(num_cpus=1)(make)
-    waiting = [remote.remote(part) for part in parts]
-    while waiting:
-        done, waiting = ray.wait(waiting, num_returns=1)
-        yield from ray.get(done)
+    ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
+    try:
+        remote = ray.remote(num_cpus=1)(_made)  # it takes plain functions only
+        waiting = [remote.remote(make, part) for part in parts]
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=1)
+            yield from ray.get(done)
+    finally:
+        ray.shutdown()
+
+
+def _made(make: Callable[[range], int], part: range) -> int:
+    return make(part)

@@ -59,9 +59,10 @@ def proposals(
         return Proposals([], None)
     facts = Facts.of(packed)
     samples, rounds = affordable(facts, samples, rounds)
-    tables, surely = decode(network, facts, rng, samples=samples, rounds=rounds)
+    graph = Graph.of(facts)
+    tables, surely = decode(network, facts, graph, rng, samples=samples, rounds=rounds)
     mended = np.stack([repaired(facts, table, shares) for table, shares in zip(tables, surely, strict=True)])
-    answer = network.run(Graph.of(facts), mended / facts.members[:, None])
+    answer = network.run(graph, mended / facts.members[:, None])
     found: dict[bytes, Deal] = {}
     for number, table in enumerate(mended):
         deal = empty_deal(packed)
@@ -92,6 +93,7 @@ def affordable(facts: Facts, samples: int, rounds: int) -> tuple[int, int]:
 def decode(
     network: Proposing,
     facts: Facts,
+    graph: Graph,
     rng: np.random.Generator,
     *,
     samples: int,
@@ -99,15 +101,30 @@ def decode(
     temperature: float = TEMPERATURE,
 ) -> tuple[Ints, Floats]:
     """Tables of counts [S, P, J + 1], the last column idle, and the shares [S, P, J + 1] the network last gave."""
-    graph = Graph.of(facts)
-    places, jobs = facts.places, facts.jobs
-    table = np.zeros((samples, places, jobs + 1), np.int64)
+    nothing = np.zeros((samples, facts.places, facts.jobs + 1), np.int64)
+    return complete(network, facts, graph, rng, nothing, rounds=rounds, temperature=temperature)
+
+
+def complete(
+    network: Proposing,
+    facts: Facts,
+    graph: Graph,
+    rng: np.random.Generator,
+    known: Ints,
+    *,
+    rounds: int,
+    temperature: float,
+) -> tuple[Ints, Floats]:
+    """Tables [S, P, J + 1] that go on from what is known of them, and the shares the network last gave."""
+    table = known.copy()
     limit = np.concatenate([np.rint(facts.usable.T * facts.members[:, None]), facts.members[:, None]], axis=1)
+    begun = (known.sum(axis=2) == facts.members).mean(axis=1)
     shares = np.zeros(table.shape)
     for turn in range(rounds):
         answer = network.run(graph, table / facts.members[:, None])
         shares = np.exp(answer.shares.astype(float))
-        _fix(table, shares, answer.amounts, facts.members, limit, rng, temperature, ((turn + 1) / rounds) ** _LATE)
+        done = begun + (1 - begun) * ((turn + 1) / rounds) ** _LATE
+        _fix(table, shares, answer.amounts, facts.members, limit, rng, temperature, done)
     _fix_rest(table, shares, facts.members, limit)
     return table, shares
 
@@ -120,9 +137,9 @@ def _fix(
     limit: Floats,
     rng: np.random.Generator,
     temperature: float,
-    done: float,
+    done: Floats,
 ) -> None:
-    """In place: give the surest classes an owner, until a share `done` of all classes is fixed in every sample."""
+    """In place: give the surest classes an owner, until a share `done` [S] of all classes is fixed in each sample."""
     samples, places, _ = table.shape
     left = members - table.sum(axis=2)
     may = (limit[None] - table) > 0
@@ -135,7 +152,7 @@ def _fix(
     for s in range(samples):
         # Surest: by the share of the owner that was drawn, among classes that have something left.
         sure = np.where(left[s] > 0, shares[s, rows, choice[s]], -1.0)
-        count = int(np.ceil(done * places)) - int((left[s] == 0).sum())
+        count = int(np.ceil(done[s] * places - 1e-9)) - int((left[s] == 0).sum())
         if count <= 0:
             continue
         for p in np.argsort(-sure, kind="stable")[: min(count, int((left[s] > 0).sum()))]:
@@ -162,15 +179,25 @@ def _fix_rest(table: Ints, shares: Floats, members: Ints, limit: Floats) -> None
         table[s, p] += given
 
 
-def owners(packed: Packed, table: Ints) -> Ints:
-    """A table of counts [P, J + 1] as the owner of every machine. Jobs that may use few machines of a class choose
-    first; what a job may not use stays idle."""
+def owners(packed: Packed, table: Ints, before: Ints | None = None) -> Ints:
+    """A table of counts [P, J + 1] as the owner of every machine: the one of `before` where the count allows it. Jobs
+    that may use few machines of a class choose first; what a job may not use stays idle."""
     owner = np.full(len(packed.place), -1, np.int64)
     for p in np.flatnonzero(table[:, :-1].sum(axis=1)):
         members = packed.members[packed.first_member[p] : packed.first_member[p + 1]]
         takers = np.flatnonzero(table[p, :-1])
+        if before is not None:
+            for j in takers:
+                owner[members[before[members] == j][: table[p, j]]] = j
         choices = packed.allowed[np.ix_(takers, members)].sum(axis=1)
         for j in takers[np.argsort(choices, kind="stable")]:
             free = members[(owner[members] == -1) & packed.allowed[j, members]]
-            owner[free[: table[p, j]]] = j
+            owner[free[: table[p, j] - int((owner[members] == j).sum())]] = j
     return owner
+
+
+def table_of(owner: Ints, packed: Packed) -> Ints:
+    """A deal as counts [P, J + 1]: machines of each class by owner, the last column idle."""
+    table = np.zeros((len(packed.latency), len(packed.need) + 1), np.int64)
+    np.add.at(table, (packed.place, owner), 1)  # owner −1, idle, is the last column
+    return table

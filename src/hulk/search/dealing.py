@@ -49,7 +49,7 @@ def cost_of(packed: Packed, job: int, seconds: float) -> float:
     for it to run, so that search can see which way to go. Where its time is open (nan), all is missing."""
     cost: float = packed.weight[job] * seconds
     if not seconds >= 0:
-        cost = packed.waiting[job] * (1 + 1e-2 * min(-seconds, 1e3) if seconds < 0 else 11.0)
+        cost = packed.waiting[job] * (1 + 1e-2 * min(-seconds, 1e3) if seconds < 0 else 12.0)
     return cost
 
 
@@ -358,7 +358,7 @@ def improve(
         moved = 0.3 <= draw < 0.37
         if alone:
             touched[0] = move + jobs if move < 0 else draw_job(packed, deal)
-            count = 1
+            count = 0 if move < 0 and not np.isnan(deal.seconds[touched[0]]) else 1
         elif draw < 0.3:
             count = _exchange(packed, owner, touched)
         elif draw < 0.37:
@@ -390,8 +390,7 @@ def improve(
                 j = touched[i]
                 deal.seconds[j] = after[j]
                 deal.recipes[j] = chosen[j]
-            is_first = np.isnan(best.seconds[0])
-            if move >= -1 and (is_first or total_cost(packed, deal) < total_cost(packed, best)):
+            if total_cost(packed, deal) < total_cost(packed, best):
                 best.owner[:] = deal.owner
                 best.recipes[:] = deal.recipes
                 best.seconds[:] = deal.seconds

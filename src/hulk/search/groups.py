@@ -169,6 +169,18 @@ class GroupSearch:
         self._improve(deal, best, 1, _HOT, _COLD)
         return best
 
+    def regrouped(self, before: Deal, owner: Ints, known: Ints) -> Deal:
+        """A deal in which only some groups are others than before, looked at anew: `owner` each machine's job, or −1;
+        `known` [J, COLUMNS] a recipe to try for each group that has changed."""
+        deal = before.copy()
+        for job in np.union1d(owner[owner != before.owner], before.owner[owner != before.owner]):
+            if job >= 0:
+                deal.recipes[job], deal.seconds[job] = known[job], np.nan
+        deal.owner[:] = owner
+        best = deal.copy()
+        self._improve(deal, best, 1, _HOT, _COLD)
+        return best
+
     def drawn(self) -> Deal:
         """A random deal."""
         deal = empty_deal(self.packed)
