@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common import Report
-from gnn_scenes import Given, Kept, Scene, draw, load, middle, propose, runs, say, spread
+from gnn_scenes import Given, Kept, Scene, load, middle, propose, runs, say, spread
 from hulk.cost.engine import HULK
 from hulk.gnn.labels import compute_model
 from hulk.propose import Network, paper_policy
@@ -28,6 +28,7 @@ from peers import objective
 ABLATIONS = Path(__file__).parent / "data" / "networks"
 LOOKS = 10
 ARRANGED = 3
+TIMES = 10
 BASELINE_LIMIT = 10.0
 Ints = NDArray[np.int64]
 
@@ -38,7 +39,6 @@ class Verdict:
     where a job waits; `quick`: the network's with a few quick looks at cuts only; `ratios`: the network's over each
     baseline's, next to nothing where only the baseline lets a job wait."""
 
-    scene: Scene
     quick: float
     costs: dict[str, float]
     ratios: dict[str, float]
@@ -75,19 +75,18 @@ def cost_of(search: GroupSearch, deals: Sequence[Deal]) -> tuple[float, float]:
     return quick if runs(search, quick) else math.inf, min(arranged(search, deal) for deal in seen[:ARRANGED])
 
 
-def verdict(given: Given, others: dict[str, Path], number: int) -> Verdict:
+def verdict(given: Given, others: dict[str, Path], scene: Scene) -> Verdict:
     """A scene, by the network, the paper's policy, networks to compare with, and baselines."""
-    scene = draw(number, given.seed)
     network = load(given.network)
     quick, ours = cost_of(*_proposed(scene, network))
     costs = {"network": ours, "paper": _of_paper(scene, network)}
     costs |= {name: cost_of(*_proposed(scene, load(folder)))[1] for name, folder in others.items()}
-    return Verdict(scene, quick, costs, _over_baselines(scene, ours))
+    return Verdict(quick, costs, _over_baselines(scene, ours))
 
 
 def _proposed(scene: Scene, network: Network) -> tuple[GroupSearch, list[Deal]]:
     search = scene.search(2)
-    return search, propose(search, network, scene.seed, samples=SAMPLES)
+    return search, propose(search, network, scene.seed, samples=SAMPLES, times=TIMES)
 
 
 def _of_paper(scene: Scene, network: Network) -> float:
@@ -110,23 +109,22 @@ def proposal_part(report: Report, kept: Kept, given: Given) -> None:
     """The network's proposals, as they come."""
     others = {path.name: path for path in sorted(ABLATIONS.glob("*")) if (path / "network.onnx").exists()}
     verdicts: list[tuple[Verdict, float]] = []
+    rows: list[list[object]] = []
     unknown = 0
-    for done, found in enumerate(spread(partial(verdict, given, others), given), 1):
-        search = found.scene.search()
-        best = kept.get(found.scene, search)
+    for done, (scene, found) in enumerate(spread(partial(verdict, given, others), given), 1):
+        search = scene.search()
+        best = kept.get(scene, search)
         if best is None or not runs(search, best.cost):
             unknown += 1
             continue
         verdicts.append((found, best.cost))
-        say(f"{done} of {given.scenes}: {found.scene.machines} machines, {found.costs['network'] / best.cost - 1:+.1%}")
+        gaps = [_percent(cost / best.cost - 1) for cost in (found.quick, *found.costs.values())]
+        ratios = [f"{ratio:.3f}" for ratio in found.ratios.values()]
+        rows.append([scene.cluster.name, scene.machines, len(scene.jobs), *gaps, *ratios])
+        say(f"{done} of {given.scenes}: {scene.machines} machines, {gaps[1]}")
     if unknown:
         report.note(f"left out: {unknown} scenes of which no plan is known (--only time finds them) or a job waits")
-    verdicts.sort(key=lambda each: each[0].scene.machines)
-    rows = []
-    for each, best_cost in verdicts:
-        gaps = [_percent(cost / best_cost - 1) for cost in (each.quick, *each.costs.values())]
-        ratios = [f"{ratio:.3f}" for ratio in each.ratios.values()]
-        rows.append([each.scene.cluster.name, each.scene.machines, len(each.scene.jobs), *gaps, *ratios])
+    rows.sort(key=lambda row: int(str(row[1])))
     head = ["scene", "machines", "jobs", "quick looks", "network", "paper", *others, "over greedy", "over METIS"]
     report.table("proposals above the best known; the network's over baselines", head, rows)
     _figures(report, verdicts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -163,9 +164,17 @@ def load(folder: Path) -> Network:
     return network
 
 
-def propose(search: GroupSearch, network: Network, *seed: int, samples: int = planner._SAMPLES) -> list[Deal]:
+def propose(
+    search: GroupSearch,
+    network: Network,
+    *seed: int,
+    samples: int = planner._SAMPLES,
+    times: int = planner._TIMES,
+    deadline: float = math.inf,
+) -> list[Deal]:
     """Proposals as the planner asks for them, or more of them."""
-    return starts(search, rng=np.random.default_rng(seed), samples=samples, network=network)
+    rng = np.random.default_rng(seed)
+    return starts(search, rng=rng, samples=samples, network=network, times=times, deadline=deadline)
 
 
 @cache
@@ -177,14 +186,22 @@ def warm() -> None:
     search.deals(moves=100, deadline=time.monotonic() + 1, stop=lambda: False)
 
 
-def spread(work: Callable[[int], T], given: Given) -> Iterator[T]:
-    """What becomes of the scenes' numbers, as they are done, so many at a time, each on one core."""
+def spread(work: Callable[[Scene], T], given: Given) -> Iterator[tuple[Scene, T]]:
+    """Scenes and what becomes of them, as they are done, so many at a time, each on one core."""
     if given.workers == 1:
-        yield from map(work, range(given.scenes))
+        for number in range(given.scenes):
+            scene = draw(number, given.seed)
+            yield scene, work(scene)
         return
     with ProcessPoolExecutor(given.workers, mp_context=get_context("fork")) as pool:
-        for done in as_completed([pool.submit(work, number) for number in range(given.scenes)]):
-            yield done.result()
+        for done in as_completed([pool.submit(_drawn, work, number, given.seed) for number in range(given.scenes)]):
+            number, result = done.result()
+            yield draw(number, given.seed), result
+
+
+def _drawn(work: Callable[[Scene], T], number: int, block: int) -> tuple[int, T]:
+    """Scenes are drawn where they are looked at, since they cannot be sent."""
+    return number, work(draw(number, block))
 
 
 def say(text: str) -> None:

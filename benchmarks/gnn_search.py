@@ -13,7 +13,8 @@ from statistics import fmean
 import numpy as np
 
 from common import Report
-from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, draw, load, middle, propose, runs, say, spread
+from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, load, middle, propose, runs, say, spread
+from hulk import planner
 from hulk.search.dealing import Deal
 
 WITHIN = 1.01
@@ -47,7 +48,7 @@ class Race:
     scene: Scene
     without: Track
     with_network: Track
-    best: float = math.nan
+    best: float
 
     @property
     def seconds(self) -> tuple[float | None, float | None]:
@@ -68,7 +69,7 @@ class Race:
 
 def track(scene: Scene, given: Given, folder: Path | None) -> Track:
     """Search until the cap: runs twice as long as the one before, each from new draws and the last one's best deals,
-    with the network also from its proposals."""
+    with the network also from new proposals, as the planner has them."""
     begin = time.monotonic()
     points: list[tuple[float, float]] = []
 
@@ -78,22 +79,26 @@ def track(scene: Scene, given: Given, folder: Path | None) -> Track:
 
     network = load(folder) if folder else None
     search = scene.search(1)
-    proposed = propose(search, network, scene.seed) if network else []
     length, end = given.first, begin + given.cap
     best: list[Deal] = []
     while (now := time.monotonic()) < end:
         deadline = now + length if now + 2 * length < end else end
+        proposed = []
+        if network:
+            until = now + planner._PROPOSING * (deadline - now)
+            proposed = propose(search, network, scene.seed, int(length / given.first), deadline=until)
+            report(search.cost(proposed[0]))
         best = search.deals(
             moves=NO_END, deadline=deadline, stop=lambda: False, starts=[*proposed, *best], report=report
         )
         length *= 2
-    return Track(tuple(points))
+    in_time = [point for point in points if point[0] <= given.cap]
+    return Track(tuple(in_time or points[:1]))
 
 
-def race(given: Given, number: int) -> Race:
-    """A scene both ways, one after the other."""
-    scene = draw(number, given.seed)
-    return Race(scene, track(scene, given, None), track(scene, given, given.network))
+def both_ways(given: Given, scene: Scene) -> tuple[Track, Track]:
+    """A scene without and with the network, one after the other."""
+    return track(scene, given, None), track(scene, given, given.network)
 
 
 def time_part(report: Report, kept: Kept, given: Given) -> None:
@@ -101,14 +106,14 @@ def time_part(report: Report, kept: Kept, given: Given) -> None:
     command = f"python benchmarks/gnn.py --only time --seed {given.seed} --cap {given.cap:g}"
     races: list[Race] = []
     waiting = 0
-    for done, found in enumerate(spread(partial(race, given), given), 1):
-        scene, search = found.scene, found.scene.search()
-        way = "with the network" if found.with_network.least < found.without.least else "without it"
-        least = min(found.with_network.least, found.without.least)
+    for done, (scene, (without, with_network)) in enumerate(spread(partial(both_ways, given), given), 1):
+        search = scene.search()
+        way = "with the network" if with_network.least < without.least else "without it"
+        least = min(with_network.least, without.least)
         best = kept.offer(scene, search, least, f"{command}: {way}", given.cap).cost
         say(f"{done} of {given.scenes}: {scene.machines} machines, {least / best - 1:+.1%} from the best, {way}")
         if runs(search, best):
-            races.append(Race(scene, found.without, found.with_network, best))
+            races.append(Race(scene, without, with_network, best))
         else:
             waiting += 1
     if waiting:

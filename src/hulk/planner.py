@@ -51,7 +51,8 @@ _DEALING, _WITHOUT, _ARRANGING = 0.6, 0.66, 0.68
 _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
-_SAMPLES = 6
+# Proposals, how often each is completed anew, and how much of the time for dealing that may take.
+_SAMPLES, _TIMES, _PROPOSING = 6, 8, 0.2
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -195,7 +196,7 @@ def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
             moves=given.moves,
             deadline=begin + _DEALING * time_limit,
             stop=polisher.stop,
-            starts=_proposed(groups, given.network),
+            starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
             report=polisher.report,
         )
         deals = groups.without_waiting(
@@ -231,11 +232,11 @@ def _telling(progress: Progress | None, begin: float) -> Callable[[float], None]
     return report
 
 
-def _proposed(groups: GroupSearch, network: Proposing | None) -> list[Deal]:
+def _proposed(groups: GroupSearch, network: Proposing | None, deadline: float) -> list[Deal]:
     """The network's proposals; none on few machines, where the search is done before the network has answered."""
     if network is None or len(groups.packed.place) < _LEAST_FOR_NETWORK:
         return []
-    return starts(groups, rng=groups.rng, samples=_SAMPLES, network=network)
+    return starts(groups, rng=groups.rng, samples=_SAMPLES, network=network, times=_TIMES, deadline=deadline)
 
 
 def _as_the_paper_does(groups: GroupSearch, network: Proposing | None) -> State:

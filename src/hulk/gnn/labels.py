@@ -25,9 +25,10 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
-from hulk.propose.decode import starts, table_of
+from hulk.propose.decode import table_of
 from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
+from hulk.propose.refine import starts
 from hulk.search.dealing import Deal
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.groups import GroupSearch

@@ -18,7 +18,6 @@ from hulk.propose.network import Proposing, bundled_network
 from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
 from hulk.search.dealing import Deal, empty_deal
-from hulk.search.groups import GroupSearch
 from hulk.search.packed import Packed
 
 Ints = NDArray[np.int64]
@@ -71,16 +70,6 @@ def proposals(
         found.setdefault(deal.owner.tobytes(), deal)
     beside = answer.beside.astype(float).mean(axis=0)
     return Proposals(list(found.values()), np.where(np.isfinite(facts.latency), 1 / (1 + np.exp(beside)), np.inf))
-
-
-def starts(
-    groups: GroupSearch, *, rng: np.random.Generator, network: Proposing, samples: int = SAMPLES, rounds: int = ROUNDS
-) -> list[Deal]:
-    """Proposals for a search, which from then on may also order stages as the network would."""
-    found = proposals(groups.packed, rng, samples=samples, rounds=rounds, network=network)
-    if found.apart is not None:
-        groups.packed.tours[-1] = found.apart
-    return found.deals
 
 
 def affordable(facts: Facts, samples: int, rounds: int) -> tuple[int, int]:

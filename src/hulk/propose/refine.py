@@ -1,5 +1,6 @@
-"""Proposals that the network itself makes better: a part of a deal is hidden, the network completes it anew, and what
-is cheaper stays. A move that no list of moves has: whole groups change hands in a way that makes sense together."""
+"""Proposals made better before any search. Jobs leave what only slows them down: a class drawn too much is the most
+common fault of a draw. Then a part of a deal is hidden, the network completes it anew, and what is cheaper stays: a
+move that no list of moves has, since whole groups change hands in a way that makes sense together."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.propose.decode import complete, owners, table_of
+from hulk.propose.decode import SAMPLES, complete, owners, proposals, table_of
 from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing
@@ -25,6 +26,22 @@ _LEAST_HIDDEN, _MOST_HIDDEN = 0.2, 0.7
 _SPREAD_EVERY = 5  # times, the worst quarter goes on from the best
 
 
+def starts(
+    groups: GroupSearch,
+    *,
+    rng: np.random.Generator,
+    network: Proposing,
+    samples: int = SAMPLES,
+    times: int = 0,
+    deadline: float = float("inf"),
+) -> list[Deal]:
+    """Proposals for a search, refined, which from then on may also order stages as the network would."""
+    found = proposals(groups.packed, rng, samples=samples, network=network)
+    if found.apart is not None:
+        groups.packed.tours[-1] = found.apart
+    return refined(groups, network, found.deals, rng, times=times, deadline=deadline)
+
+
 def refined(
     groups: GroupSearch,
     network: Proposing,
@@ -34,14 +51,20 @@ def refined(
     times: int,
     deadline: float = float("inf"),
 ) -> list[Deal]:
-    """Deals, judged, after so many tries to better each of them; earlier where the deadline on the monotonic clock
-    passes."""
+    """Deals, judged, trimmed, and after so many tries to better each of them; the best first. Earlier where the
+    deadline on the monotonic clock passes: then the search is a hurried one."""
     packed, facts = groups.packed, Facts.of(groups.packed)
     graph = Graph.of(facts)
-    best = [groups.judged(deal.owner, deal.recipes) for deal in deals]
+    best: list[Deal] = []
+    for deal in deals:
+        if best and time.monotonic() > deadline:
+            groups.hurried = True
+            break
+        best.append(trimmed(groups, groups.judged(deal.owner, deal.recipes)))
     tables = np.stack([table_of(deal.owner, packed) for deal in best])
     for turn in range(times):
         if time.monotonic() > deadline:
+            groups.hurried = True
             break
         trial = tables.copy()
         for table in trial:
@@ -52,11 +75,38 @@ def refined(
         for i, table in enumerate(trial):
             known = recipes_of(logits[i], packed, rng, likeliest=False)
             found = groups.regrouped(best[i], owners(packed, table, best[i].owner), known)
+            found = trimmed(groups, found, only=_changed(best[i], found))
             if groups.cost(found) < groups.cost(best[i]):
                 best[i], tables[i] = found, table_of(found.owner, packed)
         if turn % _SPREAD_EVERY == _SPREAD_EVERY - 1:
             _spread(groups, best, tables)
-    return best
+    return sorted(best, key=groups.cost)
+
+
+def trimmed(groups: GroupSearch, deal: Deal, only: Ints | None = None) -> Deal:
+    """A judged deal in which jobs (or those of `only`) have left all but one of their places or regions, one of the two
+    strongest, where that is cheaper."""
+    packed = groups.packed
+    for job in range(len(packed.need)) if only is None else only:
+        for where in (packed.region_of_machine, packed.place):
+            mine = np.flatnonzero(deal.owner == job)
+            found, of_machine = np.unique(where[mine], return_inverse=True)
+            power = np.bincount(of_machine, packed.rate[job, mine], minlength=len(found))
+            for kept in np.argsort(-power, kind="stable")[: 2 if len(found) > 1 else 0]:
+                owner = deal.owner.copy()
+                owner[mine[of_machine != kept]] = -1
+                trial = groups.regrouped(deal, owner, deal.recipes)
+                if groups.cost(trial) < groups.cost(deal):
+                    deal = trial
+                    break
+    return deal
+
+
+def _changed(before: Deal, after: Deal) -> Ints:
+    """Jobs whose machines are others than before."""
+    differ = before.owner != after.owner
+    jobs = np.union1d(before.owner[differ], after.owner[differ])
+    return jobs[jobs >= 0]
 
 
 def _hidden(table: Ints, rng: np.random.Generator) -> NDArray[np.bool_]:

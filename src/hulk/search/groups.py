@@ -77,11 +77,11 @@ class GroupSearch:
         report: Callable[[float], None] | None = None,
     ) -> list[Deal]:
         """The best deals found, best first, with so many moves in all, or by the deadline on the monotonic clock.
-        `starts`: deals to begin with, their times open, besides those drawn. `report` hears the cost of a deal after
-        every few moves."""
+        `starts`: deals to begin with, besides those drawn; groups whose times are open are looked at first. `report`
+        hears the cost of a deal after every few moves."""
         self._report = report
         begin = time.monotonic()
-        given = [self.judged(deal.owner, deal.recipes) for deal in starts]
+        given = [self._looked(deal) for deal in starts]
         drawn: list[Deal] = []
         while len(given) + len(drawn) < _STARTS:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
@@ -135,8 +135,11 @@ class GroupSearch:
             return list(deals)
         before = self.bar(waiting)
         starts = [
-            Deal(np.where(np.isin(deal.owner, waiting), -1, deal.owner), deal.recipes, deal.seconds) for deal in deals
+            Deal(np.where(np.isin(deal.owner, waiting), -1, deal.owner), deal.recipes, deal.seconds.copy())
+            for deal in deals
         ]
+        for deal in starts:
+            deal.seconds[waiting] = np.nan
         found = self.deals(moves=moves, deadline=deadline, stop=stop, starts=starts, report=self._report)
         self.packed.allowed[:] = before
         return found
@@ -165,20 +168,24 @@ class GroupSearch:
         deal.owner[:] = owner
         if known is not None:
             deal.recipes[:] = known
-        best = deal.copy()
-        self._improve(deal, best, 1, _HOT, _COLD)
-        return best
+        return self._looked(deal)
 
     def regrouped(self, before: Deal, owner: Ints, known: Ints) -> Deal:
         """A deal in which only some groups are others than before, looked at anew: `owner` each machine's job, or −1;
         `known` [J, COLUMNS] a recipe to try for each group that has changed."""
         deal = before.copy()
-        for job in np.union1d(owner[owner != before.owner], before.owner[owner != before.owner]):
+        differ = owner != before.owner
+        for job in np.union1d(owner[differ], before.owner[differ]):
             if job >= 0:
                 deal.recipes[job], deal.seconds[job] = known[job], np.nan
         deal.owner[:] = owner
+        return self._looked(deal)
+
+    def _looked(self, deal: Deal) -> Deal:
+        """A deal, with a look at the groups whose times are open."""
         best = deal.copy()
-        self._improve(deal, best, 1, _HOT, _COLD)
+        if np.isnan(deal.seconds).any():
+            self._improve(deal.copy(), best, 1, _HOT, _COLD)
         return best
 
     def drawn(self) -> Deal:
