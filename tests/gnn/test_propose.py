@@ -15,8 +15,9 @@ from scenes import SCALE, exported, exported_folder, packed, packed_without
 from hulk.gnn.generator import scattered
 from hulk.gnn.labels import compute_model, spaces_of
 from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals, starts
-from hulk.propose.decode import affordable, decode, owners
+from hulk.propose.decode import affordable, complete, decode, owners, table_of
 from hulk.propose.recipe import HEADS, UNKNOWN, classes_of, recipes_of
+from hulk.propose.refine import refined, trimmed
 from hulk.propose.repair import MEMORY, repaired
 from hulk.search.dealing import empty_deal
 from hulk.search.groups import GroupSearch
@@ -138,6 +139,73 @@ def test_a_search_may_order_stages_as_the_network_would(network: Network) -> Non
     assert len(tour) > 3
     for i in range(len(tour) - 1):
         assert apart[tour[i], tour[i + 1]] == apart[tour[i], tour[i + 1 :]].min()
+
+
+def _search(seed: int) -> GroupSearch:
+    cluster, jobs = scattered(seed, SCALE)
+    return GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("seed", [2, 3, 6])
+def test_refining_makes_no_deal_worse(seed: int, network: Network) -> None:
+    groups = _search(seed)
+    deals = proposals(groups.packed, np.random.default_rng(1), samples=3, rounds=3, network=network).deals
+    judged = [groups.judged(deal.owner, deal.recipes) for deal in deals]
+    leaner = [trimmed(groups, deal) for deal in judged]
+    assert all(groups.cost(a) <= groups.cost(b) for a, b in zip(leaner, judged, strict=True))
+    better = refined(groups, network, leaner, np.random.default_rng(2), times=4)
+    assert [groups.cost(deal) for deal in better] == sorted(groups.cost(deal) for deal in better)
+    assert groups.cost(better[0]) <= min(map(groups.cost, leaner))
+    for deal in better:
+        held = deal.owner >= 0
+        assert groups.packed.allowed[deal.owner[held], np.flatnonzero(held)].all()
+        assert not np.isnan(deal.seconds).any()
+
+
+def test_refining_is_cut_short_by_its_deadline(network: Network) -> None:
+    groups = _search(2)
+    deals = starts(groups, rng=np.random.default_rng(1), network=network, samples=3, times=1000, deadline=0.0)
+    assert len(deals) == 1
+    assert groups.hurried
+
+
+def test_the_same_seed_refines_the_same_way(network: Network) -> None:
+    once, again = (
+        starts(_search(3), rng=np.random.default_rng(4), network=network, samples=3, times=3) for _ in range(2)
+    )
+    assert all((a.owner == b.owner).all() and (a.recipes == b.recipes).all() for a, b in zip(once, again, strict=True))
+
+
+def test_a_scattered_group_leaves_what_slows_it_down() -> None:
+    """One job on all machines that reach each other is slower than on a part of them, where regions are far apart."""
+    groups = _search(6)
+    owner = np.where(groups.packed.allowed[0], 0, -1)
+    everywhere = groups.judged(owner)
+    leaner = trimmed(groups, everywhere, only=np.array([0]))
+    assert groups.cost(leaner) < groups.cost(everywhere)
+    assert (leaner.owner == 0).sum() < (everywhere.owner == 0).sum()
+
+
+def test_what_is_known_of_a_table_stays(network: Network) -> None:
+    facts = Facts.of(packed(2))
+    rng = np.random.default_rng(0)
+    tables, _ = decode(network, facts, Graph.of(facts), rng, samples=3, rounds=3)
+    known = tables * (rng.random((3, facts.places, 1)) < 0.5)
+    after, _ = complete(network, facts, Graph.of(facts), rng, known, rounds=3, temperature=0.6)
+    assert (after >= known).all()
+    assert (after.sum(axis=2) == facts.members).all()
+
+
+def test_owners_stay_where_counts_allow_it(network: Network) -> None:
+    scene = packed(2)
+    facts = Facts.of(scene)
+    tables, _ = decode(network, facts, Graph.of(facts), np.random.default_rng(0), samples=2, rounds=3)
+    one, two = (owners(scene, table) for table in tables)
+    assert (owners(scene, table_of(one, scene), one) == one).all()
+    moved = owners(scene, table_of(two, scene), one)
+    assert (table_of(moved, scene) == table_of(two, scene)).all()
+    kept = np.minimum(table_of(one, scene), table_of(two, scene))[:, :-1].sum()
+    assert ((moved == one) & (moved >= 0)).sum() == kept
 
 
 def test_recipes_become_classes_and_come_back() -> None:
