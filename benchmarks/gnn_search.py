@@ -79,6 +79,7 @@ def track(scene: Scene, given: Given, folder: Path | None) -> Track:
 
     network = load(folder) if folder else None
     search = scene.search(1)
+    search.report = report
     length, end = given.first, begin + given.cap
     best: list[Deal] = []
     while (now := time.monotonic()) < end:
@@ -87,10 +88,7 @@ def track(scene: Scene, given: Given, folder: Path | None) -> Track:
         if network:
             until = now + planner._PROPOSING * (deadline - now)
             proposed = propose(search, network, scene.seed, int(length / given.first), deadline=until)
-            report(search.cost(proposed[0]))
-        best = search.deals(
-            moves=NO_END, deadline=deadline, stop=lambda: False, starts=[*proposed, *best], report=report
-        )
+        best = search.deals(moves=NO_END, deadline=deadline, stop=lambda: False, starts=[*proposed, *best])
         length *= 2
     in_time = [point for point in points if point[0] <= given.cap]
     return Track(tuple(in_time or points[:1]))

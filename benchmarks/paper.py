@@ -22,8 +22,9 @@ from hulk.domain.job import Job
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
-from hulk.planner import DEFAULT_EVALUATIONS, plan_in_parallel
+from hulk.planner import plan_in_parallel
 from hulk.search.baselines import BASELINES, BaselineResult, Placement
+from hulk.search.defaults import EVALUATIONS
 
 PICTURE = Path(__file__).parent / "results" / "paper.png"
 PAPER_SYSTEMS = ("A", "B", "B-tour", "C")
@@ -46,7 +47,7 @@ def hulk_result(
     compute: ComputeModel,
     *,
     time_limit: float,
-    evaluations: int = DEFAULT_EVALUATIONS,
+    evaluations: int = EVALUATIONS,
 ) -> BaselineResult:
     """Hulk's own plan in the form of a baseline's result, so that all are counted alike."""
     plan = plan_in_parallel(

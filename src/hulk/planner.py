@@ -30,6 +30,7 @@ from hulk.propose.network import Proposing
 from hulk.search import dealing, polish
 from hulk.search.assign import assign, state_bytes
 from hulk.search.dealing import Deal
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
@@ -40,7 +41,6 @@ from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
 from hulk.units import format_size
 
-DEFAULT_EVALUATIONS = 40_000
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
@@ -52,7 +52,7 @@ _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
-_SAMPLES, _TIMES, _PROPOSING = 6, 8, 0.2
+_SAMPLES, _TIMES, _PROPOSING = 6, 5, 0.2
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -107,8 +107,8 @@ def plan_jobs(
     compute: ComputeModel,
     engine: Engine = HULK,
     objective: Objective | None = None,
-    time_limit: float = 60.0,
-    evaluations: int = DEFAULT_EVALUATIONS,
+    time_limit: float = TIME_LIMIT,
+    evaluations: int = EVALUATIONS,
     seed: int = 0,
     progress: Progress | None = None,
     keep_from: Mapping[str, frozenset[str]] | None = None,
@@ -192,12 +192,12 @@ def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
     if polisher.objective.needs_money:
         found = _assigned(groups, begin, time_limit)
     else:
+        groups.report = polisher.report
         deals = groups.deals(
             moves=given.moves,
             deadline=begin + _DEALING * time_limit,
             stop=polisher.stop,
             starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
-            report=polisher.report,
         )
         deals = groups.without_waiting(
             deals, moves=given.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop

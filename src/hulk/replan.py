@@ -23,8 +23,9 @@ from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
-from hulk.planner import DEFAULT_EVALUATIONS, plan_jobs, why_waiting
+from hulk.planner import plan_jobs, why_waiting
 from hulk.propose.network import Proposing
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.existing import change_cluster, machines_of, restrict, skeleton_of
 from hulk.search.objective import job_cost
@@ -46,8 +47,8 @@ def replan(
     compute: ComputeModel,
     engine: Engine = HULK,
     seed: int = 0,
-    time_limit: float = 60.0,
-    evaluations: int = DEFAULT_EVALUATIONS,
+    time_limit: float = TIME_LIMIT,
+    evaluations: int = EVALUATIONS,
     keep_from: Mapping[str, frozenset[str]] | None = None,
     network: Proposing | None = None,
 ) -> Replan:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.price import JsonOption
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,8 +47,8 @@ def plan(
     cluster: ClusterArgument,
     jobs: JobsArgument,
     out: OutOption = None,
-    time_limit: LimitOption = 60.0,
-    evaluations: EvaluationsOption = 40_000,
+    time_limit: LimitOption = TIME_LIMIT,
+    evaluations: EvaluationsOption = EVALUATIONS,
     seed: SeedOption = 0,
     max_cost: CostOption = None,
     min_throughput: ThroughputOption = None,

@@ -10,6 +10,7 @@ import typer
 
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,8 +36,8 @@ def replan(
     joined: JoinedOption = None,
     horizon: HorizonOption = "24 h",
     out: OutOption = None,
-    time_limit: LimitOption = 60.0,
-    evaluations: EvaluationsOption = 40_000,
+    time_limit: LimitOption = TIME_LIMIT,
+    evaluations: EvaluationsOption = EVALUATIONS,
     seed: SeedOption = 0,
     no_gnn: NoGnnOption = False,
     as_json: JsonOption = False,

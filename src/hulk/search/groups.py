@@ -61,7 +61,8 @@ class GroupSearch:
         # A job whose state is more than all its machines hold would only keep them from the others.
         self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
         self.bench = recipes.make_bench(self.packed)
-        self._report: Callable[[float], None] | None = None
+        self.report: Callable[[float], None] | None = None
+        """Hears the cost of a deal whenever one has been looked at."""
         self.tried = 0
         self.hurried = False
         """Whether the clock has ended any part of the search before its moves did."""
@@ -74,12 +75,9 @@ class GroupSearch:
         deadline: float,
         stop: Callable[[], bool],
         starts: Sequence[Deal] = (),
-        report: Callable[[float], None] | None = None,
     ) -> list[Deal]:
         """The best deals found, best first, with so many moves in all, or by the deadline on the monotonic clock.
-        `starts`: deals to begin with, besides those drawn; groups whose times are open are looked at first. `report`
-        hears the cost of a deal after every few moves."""
-        self._report = report
+        `starts`: deals to begin with, besides those drawn; groups whose times are open are looked at first."""
         begin = time.monotonic()
         given = [self._looked(deal) for deal in starts]
         drawn: list[Deal] = []
@@ -140,7 +138,7 @@ class GroupSearch:
         ]
         for deal in starts:
             deal.seconds[waiting] = np.nan
-        found = self.deals(moves=moves, deadline=deadline, stop=stop, starts=starts, report=self._report)
+        found = self.deals(moves=moves, deadline=deadline, stop=stop, starts=starts)
         self.packed.allowed[:] = before
         return found
 
@@ -220,8 +218,8 @@ class GroupSearch:
     def _improve(self, deal: Deal, best: Deal, moves: int, hot: float, cold: float) -> None:
         improve(self.packed, self.bench, deal, best, self.learned, moves, hot, cold, self.draw_seed())
         self.tried += moves
-        if self._report:
-            self._report(self.cost(best))
+        if self.report:
+            self.report(self.cost(best))
 
     def draw_seed(self) -> int:
         """A seed for compiled code."""
