@@ -52,7 +52,7 @@ _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
-_SAMPLES, _TIMES, _PROPOSING = 6, 5, 0.2
+_SAMPLES, _TIMES, _PROPOSING = 7, 6, 0.3
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -166,7 +166,7 @@ def _load_dealing(space: JobSpace) -> None:
     slot = Slot(0, space.degrees[0])
     space.plan(Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0])))
     groups = GroupSearch([space], np.random.default_rng(0))
-    groups.state(groups.drawn())
+    groups.state(groups.combined(groups.drawn()))
 
 
 def _load_polish(space: JobSpace) -> None:

@@ -76,7 +76,7 @@ def train(
     rounds: Annotated[int, typer.Option(min=1, max=16, help="rounds of messages")] = 4,
     edges: Annotated[str, typer.Option(help="full, or zeroed to see what edge features are worth")] = "full",
     kind: Annotated[str, typer.Option(help="edge, or gcn for a plain graph convolution")] = "edge",
-    parts: Annotated[int, typer.Option(min=0, help="scenes within each scene to learn from besides")] = 3,
+    parts: Annotated[int, typer.Option(min=0, help="scenes within each scene to learn from besides")] = 8,
     priced: Annotated[int, typer.Option(min=0, help="held-out scenes to price proposals for at every check")] = 16,
     check_every: Annotated[int, typer.Option(min=1, help="steps between checks")] = 500,
     seed: SeedOption = 0,

@@ -45,6 +45,7 @@ class Shape:
     rounds: int = 4
     edges: str = "full"
     kind: str = "edge"
+    dropout: float = 0.1
 
 
 class LinkConv(MessagePassing):  # type: ignore[misc]
@@ -88,8 +89,9 @@ class Round(nn.Module):
         self.from_group = nn.Linear(_GROUP_PAIR, pair, bias=False)
         self.to_pair = nn.Linear(pair, pair, bias=False)
         self.pair_norm = nn.LayerNorm(pair)
-        self.to_place = _mlp(3 * hidden + 2 * pair + _GROUP_PLACE, hidden)
-        self.to_job = _mlp(hidden + 3 * pair + _GROUP_JOB, hidden)
+        self.to_place = _mlp(3 * hidden + 2 * pair + _GROUP_PLACE, hidden, dropout=shape.dropout)
+        self.to_job = _mlp(hidden + 3 * pair + _GROUP_JOB, hidden, dropout=shape.dropout)
+        self.dropout = nn.Dropout(shape.dropout)
         self.place_norm = nn.LayerNorm(hidden)
         self.job_norm = nn.LayerNorm(hidden)
         self.score = nn.Linear(pair, 1)
@@ -105,7 +107,7 @@ class Round(nn.Module):
             + self.from_pair(pair)
             + self.from_group(seen.pair)
         ) * may.unsqueeze(-1)
-        pair = self.pair_norm(pair + self.to_pair(said))
+        pair = self.pair_norm(pair + self.to_pair(self.dropout(said)))
         batch, places, hidden = place.shape
         flat = place.reshape(batch * places, hidden)
         heard = self.links(flat, edges) if self.plain else self.links(flat, edges, link)
@@ -160,7 +162,7 @@ class Proposer(nn.Module):
         self.rounds = nn.ModuleList([Round(self.shape) for _ in range(self.shape.rounds)])
         self.amount = nn.Linear(self.shape.pair, 1)
         self.amount_idle = nn.Linear(self.shape.hidden, 1)
-        self.recipe = _mlp(self.shape.hidden + _GROUP_JOB, 2 * self.shape.hidden, WIDTH)
+        self.recipe = _mlp(self.shape.hidden + _GROUP_JOB, 2 * self.shape.hidden, WIDTH, dropout=self.shape.dropout)
         self.beside = Beside(self.shape)
 
     def forward(
@@ -263,5 +265,7 @@ def _only_first(link: Tensor) -> Tensor:
     return first
 
 
-def _mlp(inputs: int, hidden: int, outputs: int | None = None) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs or hidden))
+def _mlp(inputs: int, hidden: int, outputs: int | None = None, *, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(inputs, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, outputs or hidden)
+    )

@@ -21,18 +21,18 @@ _OF_LINKS = ("latency", "bandwidth", "measured")
 
 
 def part_of(example: Example, rng: np.random.Generator) -> Example | None:
-    """One of the example's plans without some of its jobs; None where it has one job only, or one without machines. The
-    objective left is not known: costs are 1."""
+    """One of the example's plans without some of its jobs, or some of the machines that are idle in it, or both; None
+    where nothing is left away, or a job is without machines. The objective left is not known: costs are 1."""
     jobs = example.facts.jobs
-    if jobs < 2:
-        return None
     plan = int(rng.integers(len(example.costs)))
-    kept = np.sort(rng.permutation(jobs)[: int(rng.integers(1, jobs))])
+    kept = np.sort(rng.permutation(jobs)[: int(rng.integers(1, jobs + 1))])
     table = example.tables[plan][:, [*kept, -1]].copy()
     if not table[:, :-1].any(axis=0).all():
         return None
-    if rng.random() < _WITHOUT_IDLE:
+    if len(kept) == jobs or rng.random() < _WITHOUT_IDLE:
         table[:, -1] = rng.binomial(table[:, -1], rng.random())
+    if table.sum() == example.facts.members.sum():
+        return None
     places = np.flatnonzero(table.sum(axis=1))
     return Example(
         example.seed,

@@ -35,7 +35,7 @@ class Settings:
 
     shape: Shape = field(default_factory=Shape)
     steps: int = 20_000
-    parts: int = 3
+    parts: int = 8
     rate: float = 1.5e-3
     decay: float = 0.01
     pairs: int = 60_000
@@ -171,6 +171,7 @@ def draw_curves(history: Sequence[Point], path: Path) -> None:
 def _step(model: Proposer, optimizer: torch.optim.Optimizer, batch: Batch, seed: int, device: torch.device) -> float:
     model.train()
     batch = batch.to(device)
+    torch.manual_seed(seed)  # dropout, too, is a function of the step
     draw = torch.Generator(device=device).manual_seed(seed)
     loss, _ = completion_loss(model, batch, reveal(batch.target, draw))
     optimizer.zero_grad(set_to_none=True)

@@ -61,6 +61,8 @@ def refined(
             groups.hurried = True
             break
         best.append(trimmed(groups, groups.judged(deal.owner, deal.recipes)))
+    for deal in best:
+        groups.combined(deal)
     tables = np.stack([table_of(deal.owner, packed) for deal in best])
     for turn in range(times):
         if time.monotonic() > deadline:
@@ -80,7 +82,7 @@ def refined(
                 best[i], tables[i] = found, table_of(found.owner, packed)
         if turn % _SPREAD_EVERY == _SPREAD_EVERY - 1:
             _spread(groups, best, tables)
-    return sorted(best, key=groups.cost)
+    return sorted((groups.combined(deal) for deal in best), key=groups.cost)
 
 
 def trimmed(groups: GroupSearch, deal: Deal, only: Ints | None = None) -> Deal:

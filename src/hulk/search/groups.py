@@ -1,4 +1,5 @@
-"""Who gets which machines: many random deals, the better ones improved further, in `hulk.search.dealing`."""
+"""Who gets which machines: many random deals, the better ones improved further, in `hulk.search.dealing`, and joined
+with the best groups of others, in `hulk.search.pool`."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from hulk.search import recipes
 from hulk.search.dealing import Deal, deal_out, empty_deal, improve, total_cost
 from hulk.search.evaluate import JobSpace
 from hulk.search.packed import pack
+from hulk.search.pool import combine, empty_pool, remember
 from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
 
@@ -22,6 +24,7 @@ _STARTS = 64
 _ANSWERS = 4
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
+_COMBINATIONS = 300  # tries, a few milliseconds
 _TRUST = 0.8  # of the moves that go by good deals; the others draw an owner evenly
 _BEHIND = 0.1  # of a race's time that it may be behind its moves before the clock shares out what is left
 Ints = NDArray[np.int64]
@@ -58,6 +61,7 @@ class GroupSearch:
         self.spaces = list(spaces)
         self.rng = rng
         self.packed = pack(spaces)
+        self.pool = empty_pool(self.packed)
         # A job whose state is more than all its machines hold would only keep them from the others.
         self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
         self.bench = recipes.make_bench(self.packed)
@@ -120,6 +124,7 @@ class GroupSearch:
         """No machines for these jobs from now on; what all were allowed until now."""
         before = self.packed.allowed.copy()
         self.packed.allowed[jobs] = False
+        self.pool.size[jobs] = 0
         return before
 
     def without_waiting(
@@ -213,11 +218,19 @@ class GroupSearch:
                     break
                 done = max(done, (now - begin) / (share - begin))
         self.hurried |= made < moves
-        return best
+        return self.combined(best)
+
+    def combined(self, deal: Deal) -> Deal:
+        """A deal made better in place by groups that this search has seen in others."""
+        if combine(self.packed, self.pool, deal, _COMBINATIONS, self.draw_seed()) and self.report:
+            self.report(self.cost(deal))
+        return deal
 
     def _improve(self, deal: Deal, best: Deal, moves: int, hot: float, cold: float) -> None:
         improve(self.packed, self.bench, deal, best, self.learned, moves, hot, cold, self.draw_seed())
         self.tried += moves
+        remember(self.packed, self.pool, deal)
+        remember(self.packed, self.pool, best)
         if self.report:
             self.report(self.cost(best))
 

@@ -1,0 +1,93 @@
+"""Deals joined from groups of others: never dearer, always possible, and at the times the price gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hulk.gnn.generator import Scale, scattered
+from hulk.gnn.labels import compute_model, spaces_of
+from hulk.search.dealing import Deal
+from hulk.search.groups import GroupSearch
+from hulk.search.pool import empty_pool, remember
+
+
+def search_of(seed: int, least: int = 12, most: int = 60, jobs: int = 6) -> GroupSearch:
+    cluster, drawn = scattered(seed, Scale(least, most, jobs))
+    return GroupSearch(spaces_of(cluster, drawn, compute_model()), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("seed", range(40, 60))
+def test_a_combined_deal_is_possible_and_priced_right(seed: int) -> None:
+    search = search_of(seed)
+    deals = [search.drawn() for _ in range(12)]
+    for deal in deals:
+        before = deal.copy()
+        search.combined(deal)
+        assert search.cost(deal) <= search.cost(before)
+        held = deal.owner >= 0
+        assert search.packed.allowed[deal.owner[held], np.flatnonzero(held)].all()
+        runs = deal.seconds >= 0
+        assert runs[before.seconds >= 0].all()
+        for job in np.flatnonzero(runs):
+            skeleton = search.state(deal).skeletons[job]
+            assert skeleton is not None
+            assert skeleton.machines <= set(np.flatnonzero(deal.owner == job).tolist())
+            assert search.spaces[job].seconds(skeleton) == pytest.approx(deal.seconds[job], rel=1e-9)
+
+
+def test_the_best_groups_of_two_deals_meet() -> None:
+    """Of two deals with groups in the same places, each with one slow job, the join has both fast."""
+    search = next(found for found in map(search_of, range(100)) if _halves(found))
+    one, two = _halves(search)
+    fast = search.combined(one.copy())
+    assert search.cost(fast) < min(search.cost(one), search.cost(two))
+
+
+def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
+    """A good deal with each of two jobs made slower in turn by taking machines from it; None where there is none."""
+    search.pool.size[:] = 0
+    best = search.deals(moves=4_000, deadline=float("inf"), stop=lambda: False)[0]
+    halves = []
+    for job in np.flatnonzero(best.seconds >= 0)[:2]:
+        mine = np.flatnonzero(best.owner == job)
+        owner = best.owner.copy()
+        owner[mine[len(mine) // 2 :]] = -1
+        halves.append(search.regrouped(best, owner, best.recipes))
+    if len(halves) < 2 or any((deal.seconds < 0).any() or search.cost(deal) <= search.cost(best) for deal in halves):
+        return None
+    search.pool.size[:] = 0
+    for deal in halves:
+        remember(search.packed, search.pool, deal)
+    return halves[0], halves[1]
+
+
+def test_of_two_groups_one_that_is_beaten_is_forgotten() -> None:
+    search = search_of(7)
+    deal = search.drawn()
+    job = int(np.flatnonzero(deal.seconds >= 0)[0])
+    pool = empty_pool(search.packed)
+    remember(search.packed, pool, deal)
+    assert pool.size[job] == 1
+    slower = deal.copy()
+    slower.seconds[job] *= 2
+    remember(search.packed, pool, slower)
+    assert pool.size[job] == 1
+    assert pool.seconds[job, 0] == deal.seconds[job]
+    faster = deal.copy()
+    faster.seconds[job] /= 2
+    remember(search.packed, pool, faster)
+    assert pool.size[job] == 1
+    assert pool.seconds[job, 0] == faster.seconds[job]
+
+
+def test_a_job_that_may_use_nothing_is_not_given_groups_again() -> None:
+    search = search_of(5)
+    deals = [search.drawn() for _ in range(8)]
+    search.bar(np.array([0]))
+    for deal in deals:
+        deal.owner[deal.owner == 0] = -1
+        deal.seconds[0] = -1.0
+        search.combined(deal)
+        assert not (deal.owner == 0).any()
+        assert deal.seconds[0] < 0
