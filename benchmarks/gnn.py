@@ -16,7 +16,7 @@ time       seconds until the search for deals has one within 1 % of the best kno
 proposal   the best of 16 proposals, without search over who gets what: its cuts by quick looks, then by the planner's
            search for cuts inside given groups, as the baselines greedy and METIS have it. Beside it the paper's
            one-shot policy, and networks trained without edge features or as a plain graph convolution
-           (benchmarks/data/networks).
+           (benchmarks/data/networks), refined alike and, as drawn, with one look at each proposal and nothing refined.
 inference  what the planner waits for: all proposals for hulk47, and for 10,000 machines with 60 jobs.
 bundled    plans of the bundled clusters, with and without the network, in the same time.
 change     one machine is taken away: how much of the proposal changes, and the plan with the network against without.

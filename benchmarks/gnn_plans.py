@@ -132,9 +132,13 @@ def change_part(report: Report, kept: Kept, given: Given) -> None:
         ]
         changed.append(float(np.mean(np.delete(owners[0], lost) != owners[1])))
         plan = partial(plan_jobs, smaller, scene.jobs, compute=compute_model(), time_limit=PLAN_LIMIT)
-        costs = [plan(network=given_to).cost for given_to in (None, network)]
-        ratios.append(costs[1] / costs[0])
-        cells = [f"{100 * changed[-1]:.1f} %", *(f"{cost:.5g}" for cost in costs), f"{ratios[-1]:.4f}"]
+        plans = [plan(network=given_to) for given_to in (None, network)]
+        costs = [made.cost for made in plans]
+        ratio = "a job waits"
+        if not any(made.plan.waiting for made in plans):
+            ratios.append(costs[1] / costs[0])
+            ratio = f"{ratios[-1]:.4f}"
+        cells = [f"{100 * changed[-1]:.1f} %", *(f"{cost:.5g}" for cost in costs), ratio]
         rows.append([scene.cluster.name, scene.machines, len(scene.jobs), *cells])
         say(f"change: {'  '.join(map(str, rows[-1]))}")
         if len(rows) == CHANGED:

@@ -17,7 +17,7 @@ from gnn_scenes import Given, Kept, Scene, load, middle, propose, runs, say, spr
 from hulk.cost.engine import HULK
 from hulk.gnn.labels import compute_model
 from hulk.propose import Network, paper_policy
-from hulk.propose.decode import SAMPLES
+from hulk.propose.decode import SAMPLES, proposals
 from hulk.search.baselines import BASELINES
 from hulk.search.dealing import Deal, empty_deal
 from hulk.search.groups import GroupSearch
@@ -36,10 +36,12 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True)
 class Verdict:
     """One scene. `costs`: the objective of each way's best proposal with the best cut found inside each group, infinite
-    where a job waits; `quick`: the network's with a few quick looks at cuts only; `ratios`: the network's over each
-    baseline's, next to nothing where only the baseline lets a job wait."""
+    where a job waits; `quick`: the network's with a few quick looks at cuts only; `drawn`: each network's as they were
+    drawn, one look each, nothing refined; `ratios`: the network's over each baseline's, next to nothing where only the
+    baseline lets a job wait."""
 
     quick: float
+    drawn: dict[str, float]
     costs: dict[str, float]
     ratios: dict[str, float]
 
@@ -81,12 +83,21 @@ def verdict(given: Given, others: dict[str, Path], scene: Scene) -> Verdict:
     quick, ours = cost_of(*_proposed(scene, network))
     costs = {"network": ours, "paper": _of_paper(scene, network)}
     costs |= {name: cost_of(*_proposed(scene, load(folder)))[1] for name, folder in others.items()}
-    return Verdict(quick, costs, _over_baselines(scene, ours))
+    drawn = {name: _as_drawn(scene, load(folder)) for name, folder in {"network": given.network, **others}.items()}
+    return Verdict(quick, drawn, costs, _over_baselines(scene, ours))
 
 
 def _proposed(scene: Scene, network: Network) -> tuple[GroupSearch, list[Deal]]:
     search = scene.search(2)
     return search, propose(search, network, scene.seed, samples=SAMPLES, times=TIMES)
+
+
+def _as_drawn(scene: Scene, network: Network) -> float:
+    """The least objective of proposals with one look at each, infinite where a job waits."""
+    search = scene.search(3)
+    deals = proposals(search.packed, np.random.default_rng(scene.seed), samples=SAMPLES, network=network).deals
+    least = min(search.cost(search.judged(deal.owner, deal.recipes)) for deal in deals)
+    return least if runs(search, least) else math.inf
 
 
 def _of_paper(scene: Scene, network: Network) -> float:
@@ -148,6 +159,11 @@ def _figures(report: Report, verdicts: Sequence[tuple[Verdict, float]]) -> None:
         report.figure(f"{name}_median_gap_percent", 100 * gap)
         if name != "paper":
             report.figure(f"{name}_over_full", gap / full, least=1.2)
+    drawn = {name: middle([v.drawn[name] / best - 1 for v, best in verdicts]) for name in verdicts[0][0].drawn}
+    for name, gap in drawn.items():
+        report.figure(f"as_drawn_{name}_median_gap_percent", 100 * gap)
+        if name != "network":
+            report.figure(f"as_drawn_{name}_over_full", gap / drawn["network"], least=1.2)
 
 
 def _percent(gap: float) -> str:

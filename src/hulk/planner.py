@@ -52,7 +52,7 @@ _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
-_SAMPLES, _TIMES, _PROPOSING = 7, 6, 0.3
+_SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 SAMPLES = 16
 ROUNDS = 7
-TEMPERATURE = 0.8
+TEMPERATURE = 1.2
 """Of the draws: 0 would be the likeliest owner always, 1 the network's own shares."""
 # Pairs of class and job that one call may look at, times samples and rounds: about a second on one core.
 _MOST_PAIRS = 450_000
