@@ -77,6 +77,7 @@ def train(
     edges: Annotated[str, typer.Option(help="full, or zeroed to see what edge features are worth")] = "full",
     kind: Annotated[str, typer.Option(help="edge, or gcn for a plain graph convolution")] = "edge",
     parts: Annotated[int, typer.Option(min=0, help="scenes within each scene to learn from besides")] = 8,
+    dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="share of states to drop in training")] = 0.1,
     priced: Annotated[int, typer.Option(min=0, help="held-out scenes to price proposals for at every check")] = 16,
     check_every: Annotated[int, typer.Option(min=1, help="steps between checks")] = 500,
     seed: SeedOption = 0,
@@ -104,7 +105,7 @@ def train(
     known_examples, scale = load_examples(examples), scale_of(examples)
     scenes = scenes_of(split(known_examples)[1][:priced], scale=scale, compute=compute_model())
     settings = Settings(
-        shape=Shape(hidden=hidden, pair=max(8, hidden // 2), rounds=rounds, edges=edges, kind=kind),
+        shape=Shape(hidden=hidden, pair=max(8, hidden // 2), rounds=rounds, edges=edges, kind=kind, dropout=dropout),
         steps=steps, parts=parts, rate=rate, seed=seed, check_every=check_every,
     )  # fmt: skip
 

@@ -37,8 +37,9 @@ INPUTS = ("place", "job", "pair", "neighbour", "link", "maps", "worth", "known")
 
 @dataclass(frozen=True)
 class Shape:
-    """A network's size. `edges` "zeroed" hides all features of links and pairs, and what places know of links; `kind`
-    "gcn" is a plain graph convolution that has none. Both are for comparison."""
+    """A network's size, and the share of states that training drops. `edges` "zeroed" hides all features of links and
+    pairs, and what places know of links; `kind` "gcn" is a plain graph convolution that has none. Both are for
+    comparison."""
 
     hidden: int = 64
     pair: int = 32

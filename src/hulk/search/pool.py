@@ -112,7 +112,7 @@ def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bo
     pool.seconds[:, _ROOM] = deal.seconds
     chosen = np.full(deal.seconds.shape[0], _ROOM)
     free = np.diff(packed.first_member) - counts.sum(axis=0)
-    total, begun = _cost(packed, pool, chosen), True
+    total, is_better = _cost(packed, pool, chosen), False
     trial, rest = chosen.copy(), free.copy()
     for _ in range(tries):
         trial[:] = chosen
@@ -122,9 +122,9 @@ def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bo
             if cost < total * (1 - _GAIN):
                 chosen[:] = trial
                 free[:] = rest
-                total, begun = cost, False
+                total, is_better = cost, True
     owner = deal.owner.copy()
-    if begun or not _hand_out(packed, pool, chosen, owner):
+    if not is_better or not _hand_out(packed, pool, chosen, owner):
         return False
     deal.owner[:] = owner
     for job in range(chosen.shape[0]):
