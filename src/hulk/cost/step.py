@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline
-from hulk.cost.compiled import constant, drop_stale, inner, is_cached
+from hulk.cost.compiled import constant, drop_stale, inner, is_cached, lean, maker
 from hulk.cost.pipeline import backward_position, run_pipeline
 
 Floats = NDArray[np.float64]
@@ -103,7 +103,7 @@ class Durations(NamedTuple):
     tie_seconds: Floats  # [N] adding up the gradients of parameters shared with the pipeline's first stage
 
 
-@njit(cache=True)
+@lean
 def transfer_seconds(tables: Tables, plan: Encoded, n: int, m: int, size: float, flows: int) -> tuple[float, float]:
     """(latency, seconds on the wire) of `size` bytes from stage n to stage m: bandwidth is the least of the flows', the
     two network cards' and the trunk's; inside a machine, that of the GPUs' own link. Latency inf: they cannot talk."""
@@ -114,7 +114,7 @@ def transfer_seconds(tables: Tables, plan: Encoded, n: int, m: int, size: float,
     return tables.latency[a, b], size / rate
 
 
-@njit(cache=True)
+@lean
 def stage_memory(
     tables: Tables, a: int, b: int, ranks: int, in_flight: int, sends: bool, shards: int
 ) -> tuple[float, float, float, float]:
@@ -137,6 +137,13 @@ def stage_memory(
 @njit(cache=True)
 def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage)."""
+    status, stage, other = stage_durations(tables, plan, out)
+    return (status, stage, other) if status != FITS else gradient_sets(tables, plan, out)
+
+
+@lean
+def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
+    """Fill `out` but for the gradients' sets. Returns (FITS, 0, 0), or as `durations` does."""
     replicas = plan.microbatches.shape[0]
     shards = replicas if plan.shard_optimizer else 1
     for p in range(replicas):
@@ -161,12 +168,10 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
                     out.tie_seconds[n] = 2 * wait + wire
             if n + 1 < end and not link_seconds(tables, plan, n, out):
                 return BLOCKED, n, n + 1
-    if replicas == 1:
-        return FITS, 0, 0
-    return _gradient_sets(tables, plan, out)
+    return FITS, 0, 0
 
 
-@njit(cache=True)
+@lean
 def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     """What moving a microbatch from stage n to the next takes, and back. False: the two cannot talk."""
     k, k2 = plan.kind[n], plan.kind[n + 1]
@@ -183,10 +188,14 @@ def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     return True
 
 
-@inner
-def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
-    """Cut the layers wherever any replica cuts them; each piece syncs among the stages that hold it."""
+@njit(cache=True)
+def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
+    """Cut the layers wherever any replica cuts them; each piece syncs among the stages that hold it. Returns as
+    `durations` does."""
     replicas = plan.microbatches.shape[0]
+    if replicas == 1:
+        return FITS, 0, 0
+    some_blocked = tables.any_blocked and _any_blocked(tables, plan)
     holders = plan.starts[:-1].copy()
     layers = tables.cut.shape[0]
     position, sets = 0, 0
@@ -199,7 +208,7 @@ def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, 
         params = tables.split[end + 1] - tables.split[position] + tables.whole[end + 1] - tables.whole[position]
         if not tables.flow_per_rank:
             flows = 1
-        if tables.any_blocked:
+        if some_blocked:
             for p in range(replicas):
                 for q in range(p):
                     if transfer_seconds(tables, plan, holders[p], holders[q], 0.0, 1)[0] == np.inf:
@@ -220,7 +229,29 @@ def _gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, 
     return FITS, sets, 0
 
 
-@njit(cache=True)
+@maker
+def _any_blocked(tables: Tables, plan: Encoded) -> bool:
+    """Whether any two places of a plan cannot talk: mostly none, and then no two stages need to be looked at."""
+    found = np.empty(tables.latency.shape[0], np.int64)
+    count = 0
+    for n in range(plan.place.shape[0]):
+        place = plan.place[n]
+        known = False
+        for i in range(count - 1, -1, -1):
+            if found[i] == place:
+                known = True
+                break
+        if known:
+            continue
+        for i in range(count):
+            if tables.latency[place, found[i]] == np.inf or tables.latency[found[i], place] == np.inf:
+                return True
+        found[count] = place
+        count += 1
+    return False
+
+
+@lean
 def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
     """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop."""
     n = members.shape[0]
@@ -291,7 +322,7 @@ def step_seconds(
             stage_end[a:b] = stage_end[plan.starts[p - 1] : a]
             sync_end[a:b] = stage_end[a:b]
             continue
-        m = min(plan.microbatches[p], max(horizon, 4 * plan.warmup[a] + 16))
+        m = min(plan.microbatches[p], max(horizon, 3 * plan.warmup[a] + 8))
         ends = np.empty((b - a, 2 * m))
         run_pipeline(
             out.forward[a:b],
@@ -306,8 +337,10 @@ def step_seconds(
         )
         rest = 0.0
         if m < plan.microbatches[p]:
-            # The first stage's backwards, from halfway to where it has no more forwards to do.
-            early, late = m // 2, m - plan.warmup[a] - 1
+            # The first stage's backwards, up to where it has no more forwards to do; a long way round makes them come
+            # in bursts of the warm-up's length, so at least that many.
+            late = m - plan.warmup[a] - 1
+            early = min(m // 2, late - plan.warmup[a])
             first = ends[0, backward_position(early, plan.warmup[a], m)]
             last = ends[0, backward_position(late, plan.warmup[a], m)]
             rest = (plan.microbatches[p] - m) * (last - first) / (late - early)
@@ -342,7 +375,7 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
     return True
 
 
-@inner
+@maker
 def _sync(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats) -> None:
     """Gradient sets from the last layers to the first, each after its holders have it and are free; then shared
     parameters, added up between the pipeline's first stage and the stages that share with it."""

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, inner, is_cached
+from hulk.cost.compiled import drop_stale, inner, is_cached, lean, maker
 from hulk.search import fit, packed, recipes
 from hulk.search.packed import Packed
 from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, Learned, look
@@ -43,7 +43,7 @@ def empty_deal(packed: Packed) -> Deal:
     return Deal(np.full(machines, -1, np.int64), np.zeros((jobs, COLUMNS), np.int64), np.full(jobs, np.nan))
 
 
-@njit(cache=True)
+@lean
 def cost_of(packed: Packed, job: int, seconds: float) -> float:
     """A job's part of the default objective. Seconds below zero: it waits, and the nearer to zero the less is missing
     for it to run, so that search can see which way to go. Where its time is open (nan), all is missing."""
@@ -126,7 +126,7 @@ def _known_taker(packed: Packed, learned: Learned, machine: int) -> int:
     return -2 if taker < 0 else -1 if taker == packed.allowed.shape[0] else taker
 
 
-@njit(cache=True)
+@lean
 def taker_of(packed: Packed, learned: Learned, machine: int, giver: int, owner: Ints) -> int:
     """Who might take a machine: an owner in good deals; or mostly the owner of a machine near by, sometimes anybody,
     sometimes nobody."""
@@ -267,7 +267,7 @@ def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
     return _touch(touched, i, j)
 
 
-@inner
+@maker
 def _relocate(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
     """A job goes elsewhere: to the machines around some place, as many as give it about the power it has, idle or not.
     One of those that lose machines by it may take what it leaves."""
@@ -313,7 +313,7 @@ def _relocate(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> i
     return count
 
 
-@njit(cache=True)
+@lean
 def draw_job(packed: Packed, deal: Deal) -> int:
     """A job: half of the time any, half of the time by its part of the objective, where there is most to gain."""
     jobs = deal.seconds.shape[0]
@@ -371,7 +371,13 @@ def improve(
             count = _give(packed, learned, owner, touched)
         if count == 0:
             continue
-        loss, before = 0.0, 0.0
+        before, total, waits = 0.0, 0.0, move < 0
+        for i in range(count):
+            before += cost_of(packed, touched[i], deal.seconds[touched[i]])
+            waits = waits or deal.seconds[touched[i]] < 0
+        scale = before if alone else running_cost(packed, deal)
+        # What the jobs may cost together, drawn before they are looked at, so that prices stop where it is more.
+        most = np.inf if move < 0 else before - heat * scale * np.log(1.0 - np.random.random())
         for i in range(count):
             j = touched[i]
             samples = 2 if alone else 1 if np.random.random() < 0.15 else 0
@@ -379,12 +385,12 @@ def improve(
                 samples = SAMPLES
             elif moved or deal.seconds[j] < 0:
                 samples = FEW_SAMPLES
-            after[j] = look(packed, bench, j, owner, deal.recipes[j], learned.served, samples, chosen[j])
-            before += cost_of(packed, j, deal.seconds[j])
-            loss += cost_of(packed, j, after[j])
-        loss -= before
-        scale = before if alone else running_cost(packed, deal)
-        if move < 0 or loss <= 0 or np.random.random() < np.exp(-loss / (heat * scale)):
+            limit = np.inf if waits else (most - total) / packed.weight[j]
+            after[j] = look(packed, bench, j, owner, deal.recipes[j], learned.served, samples, limit, chosen[j])
+            total += cost_of(packed, j, after[j])
+            if total > most:
+                break
+        if total <= most:
             deal.owner[:] = owner
             for i in range(count):
                 j = touched[i]
@@ -396,7 +402,7 @@ def improve(
                 best.seconds[:] = deal.seconds
 
 
-@njit(cache=True)
+@lean
 def total_cost(packed: Packed, deal: Deal) -> float:
     """The default objective of a deal."""
     total = 0.0
@@ -405,7 +411,7 @@ def total_cost(packed: Packed, deal: Deal) -> float:
     return total
 
 
-@njit(cache=True)
+@lean
 def running_cost(packed: Packed, deal: Deal) -> float:
     """The default objective of the jobs that run: a measure of losses that jobs without a place do not drown."""
     total = 1e-12

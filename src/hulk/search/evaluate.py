@@ -184,7 +184,7 @@ class JobSpace:
         out, scratch = self._room(stages)
         settings = skeleton.settings
         total = self.job.global_batch // settings.microbatch
-        seconds = fit(self.tables(settings), encoded, out, scratch, total, settings.extra, settings.gpipe)
+        seconds = fit(self.tables(settings), encoded, out, scratch, total, settings.extra, settings.gpipe, np.inf)
         return float(seconds), encoded, out
 
     def _room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:

@@ -15,8 +15,19 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import constant, drop_stale, inner
-from hulk.cost.step import ALL, FITS, Durations, Encoded, Tables, durations, stage_memory, step_seconds
+from hulk.cost.compiled import constant, drop_stale, inner, lean, maker
+from hulk.cost.step import (
+    ALL,
+    FITS,
+    Durations,
+    Encoded,
+    Tables,
+    durations,
+    gradient_sets,
+    stage_durations,
+    stage_memory,
+    step_seconds,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,47 +35,55 @@ Ints = NDArray[np.int64]
 # What fit() returns instead of seconds where a plan cannot be: below zero, and the further below the further from
 # fitting.
 TOO_FEW_MICROBATCHES = -1e6
-_BISECTIONS = 22
+_NEAR, _NARROW = 1.1, 1e-6  # of the limits: the first to try, over the least there is; how close to end
 # Microbatches after which a pipeline is taken to go on at its pace.
-HORIZON = constant(48)
+HORIZON = constant(32)
 _ONCE, _STAY = constant(1), constant(0)
 # Microbatches × stages² up to which cuts and shares are refined at once.
 SMALL = 1200
+_REFINING = 1.3  # times the seconds after refining is more than it was before
 
 
-@njit(cache=True)
-def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last: Ints) -> int:
-    """Fill pipeline p's stages up to `limit` seconds a microbatch. Returns how many layers found no room."""
+@lean
+def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last: Ints) -> tuple[int, float, float]:
+    """Fill pipeline p's stages up to `limit` seconds a microbatch. Returns how many layers found no room, the slowest
+    stage's seconds, and the least limit that would fill them otherwise."""
     begin, end = plan.starts[p], plan.starts[p + 1]
     layers = tables.cut.shape[0]
     shards = plan.microbatches.shape[0] if plan.shard_optimizer else 1
-    a = 0
+    a, slowest, following = 0, 0.0, np.inf
     for n in range(begin, end):
         k, t = plan.kind[n], plan.ranks[n]
-        room = tables.capacity[plan.place[n]]
-        sends = n + 1 < end
-        last_allowed = layers - 1 - (end - 1 - n)  # every later stage needs a layer
-        # The largest b for which the stage fits in time and memory: both grow with b, so halve the range.
-        low, high = a - 1, last_allowed
         start = tables.forward[k, a] + tables.backward[k, a]
+        # The largest b for which the stage fits in time, then in memory: both grow with b, so halve the range.
+        low, high = a - 1, layers - 1 - (end - 1 - n)  # every later stage needs a layer
+        most = high
         while low < high:
             b = (low + high + 1) // 2
-            seconds = tables.forward[k, b + 1] + tables.backward[k, b + 1] - start
-            fits = seconds <= limit
-            if fits:
-                fits = stage_memory(tables, a, b, t, plan.warmup[n], sends, shards)[0] <= room
-            if fits:
+            if tables.forward[k, b + 1] + tables.backward[k, b + 1] - start <= limit:
                 low = b
             else:
                 high = b - 1
+        if low < most:
+            following = min(following, tables.forward[k, low + 2] + tables.backward[k, low + 2] - start)
+        room, sends, held = tables.capacity[plan.place[n]], n + 1 < end, plan.warmup[n]
+        if low >= a and stage_memory(tables, a, low, t, held, sends, shards)[0] > room:
+            low, high = a - 1, low - 1
+            while low < high:
+                b = (low + high + 1) // 2
+                if stage_memory(tables, a, b, t, held, sends, shards)[0] <= room:
+                    low = b
+                else:
+                    high = b - 1
         if low < a:
-            return layers - a
+            return layers - a, slowest, following
         first[n], last[n] = a, low
+        slowest = max(slowest, tables.forward[k, low + 1] + tables.backward[k, low + 1] - start)
         a = low + 1
-    return layers - a
+    return layers - a, slowest, following
 
 
-@njit(cache=True)
+@lean
 def cut(tables: Tables, plan: Encoded, p: int) -> int:
     """Cut pipeline p so that its slowest stage is as fast as possible. Returns how many layers find no room at all."""
     begin, end = plan.starts[p], plan.starts[p + 1]
@@ -75,23 +94,25 @@ def cut(tables: Tables, plan: Encoded, p: int) -> int:
         whole = tables.forward[k, layers] + tables.backward[k, layers]
         most = max(most, whole)
         fastest += 1.0 / whole
-    missing = fill(tables, plan, p, most, plan.first, plan.last)
+    missing, high, _ = fill(tables, plan, p, most, plan.first, plan.last)
     if missing > 0:
         return missing
-    low, high = 1.0 / fastest * 0.999, most  # no cut beats the work spread evenly over the stages' speeds
-    for _ in range(_BISECTIONS):
-        if high - low <= 1e-4 * high:
-            break
-        middle = 0.5 * (low + high)
-        if fill(tables, plan, p, middle, plan.first, plan.last) == 0:
-            high = middle
+    low = 1.0 / fastest * 0.999  # no cut beats the work spread evenly over the stages' speeds
+    middle, is_filled = _NEAR * low, True  # where the best cut is mostly found; after that, halve the range
+    while high - low > _NARROW * high:
+        missing, slowest, following = fill(tables, plan, p, middle, plan.first, plan.last)
+        is_filled = missing == 0
+        if is_filled:
+            high = slowest
         else:
-            low = middle
-    fill(tables, plan, p, high, plan.first, plan.last)
+            low = following
+        middle = 0.5 * (low + high)
+    if not is_filled:
+        fill(tables, plan, p, high, plan.first, plan.last)
     return 0
 
 
-@njit(cache=True)
+@lean
 def same_pipeline(plan: Encoded, p: int, q: int) -> bool:
     """Whether two pipelines are made of the same kinds of slots in the same places, and so are cut alike."""
     a, b = plan.starts[p], plan.starts[q]
@@ -105,7 +126,7 @@ def same_pipeline(plan: Encoded, p: int, q: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@lean
 def set_warmup(plan: Encoded, p: int, extra: int, gpipe: bool, microbatches: int) -> None:
     """Forwards before the first backward, as `hulk.domain.plan.Schedule.warmup` says it."""
     begin, end = plan.starts[p], plan.starts[p + 1]
@@ -173,6 +194,49 @@ def share(tables: Tables, plan: Encoded, out: Durations, total: int) -> bool:
     return True
 
 
+@inner
+def _fastest_pace(tables: Tables, plan: Encoded, p: int, extra: int, gpipe: bool) -> float:
+    """Microbatches a second that pipeline p does at most, however it is cut: all stages at work all the time, and so
+    many on their way as the warm-up allows."""
+    begin, end = plan.starts[p], plan.starts[p + 1]
+    layers = tables.cut.shape[0]
+    pace, trip, least = 0.0, 0.0, np.inf
+    for n in range(begin, end):
+        k = plan.kind[n]
+        whole = tables.forward[k, layers] + tables.backward[k, layers]
+        pace += 1.0 / whole
+        least = min(least, whole)
+        if n + 1 < end and plan.machine[n] != plan.machine[n + 1]:
+            trip += 2 * tables.latency[plan.place[n], plan.place[n + 1]]
+    return pace if gpipe else min(pace, (end - begin + extra) / (trip + least))
+
+
+@lean
+def least_seconds(plan: Encoded, out: Durations) -> float:
+    """What a step takes at least, gradients not counted: in each pipeline, the way to a stage and back, and between
+    them all that the stage or its link has to do, or as many round trips as its warm-up makes of the microbatches."""
+    least = 0.0
+    for p in range(plan.microbatches.shape[0]):
+        m = plan.microbatches[p]
+        tail = 0.0  # from a stage's forward to its backward, alone
+        for n in range(plan.starts[p + 1] - 1, plan.starts[p] - 1, -1):
+            tail += out.forward[n] + out.backward[n]
+            if n + 1 < plan.starts[p + 1]:
+                tail += 2 * out.latency[n] + out.send_forward[n] + out.send_backward[n]
+        ahead = 0.0  # from the first stage to this one, and back
+        for n in range(plan.starts[p], plan.starts[p + 1]):
+            work = out.forward[n] + out.backward[n]
+            trips = (m - 1) // plan.warmup[n] + 1
+            least = max(least, ahead + m * work, ahead + trips * tail)
+            if n + 1 < plan.starts[p + 1]:
+                link = 2 * out.latency[n] + out.send_forward[n] + out.send_backward[n]
+                slowest = max(out.send_forward[n], out.send_backward[n])
+                least = max(least, ahead + work + link + (m - 1) * slowest)
+                ahead += work + link
+                tail -= work + link
+    return least
+
+
 @njit(cache=True)
 def refine(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, extra: int, gpipe: bool, seconds: float, rounds: int
@@ -209,7 +273,7 @@ def refine(
     return seconds
 
 
-@inner
+@maker
 def _try_cuts(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, n: int, way: int, m: int, other: int
 ) -> float:
@@ -232,10 +296,13 @@ def _cut_alike(plan: Encoded, p: int, q: int) -> bool:
     a, b = plan.starts[p], plan.starts[q]
     if plan.starts[p + 1] - a != plan.starts[q + 1] - b:
         return False
-    return bool(np.all(plan.last[a : plan.starts[p + 1]] == plan.last[b : plan.starts[q + 1]]))
+    for i in range(plan.starts[p + 1] - a):  # noqa: SIM110 - numba has no all() of a generator
+        if plan.last[a + i] != plan.last[b + i]:
+            return False
+    return True
 
 
-@inner
+@maker
 def _try_cut_of_all(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, p: int, stage: int, way: int
 ) -> float:
@@ -273,7 +340,7 @@ def _give_microbatch(plan: Encoded, p: int, q: int, extra: int, gpipe: bool) -> 
     set_warmup(plan, q, extra, gpipe, plan.microbatches[q])
 
 
-@inner
+@maker
 def _price(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
@@ -282,20 +349,36 @@ def _price(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> fl
 
 
 @njit(cache=True)
-def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: int, extra: int, gpipe: bool) -> float:
+def fit(
+    tables: Tables,
+    plan: Encoded,
+    out: Durations,
+    scratch: Floats,
+    total: int,
+    extra: int,
+    gpipe: bool,
+    limit: float,
+) -> float:
     """Cut, share and price. `plan` comes with its slots; first, last, warmup and microbatches are filled in.
 
-    Returns the seconds of a step, or a number below zero that says how far the plan is from fitting.
+    Returns the seconds of a step, or a number below zero that says how far the plan is from fitting; infinite as soon
+    as it is known to take `limit` seconds or more.
     """
     replicas = plan.microbatches.shape[0]
     layers = tables.cut.shape[0]
     if total < replicas:
         return TOO_FEW_MICROBATCHES - replicas + total
-    missing = 0
+    missing, pace = 0, 0.0
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         if end - begin > layers:
             return TOO_FEW_MICROBATCHES - (end - begin)
+        if limit < np.inf:
+            pace += _fastest_pace(tables, plan, p, extra, gpipe)
+    if limit < np.inf and total >= limit * pace:
+        return np.inf
+    for p in range(replicas):
+        begin, end = plan.starts[p], plan.starts[p + 1]
         set_warmup(plan, p, extra, gpipe, total - replicas + 1)
         if p > 0 and same_pipeline(plan, p, p - 1):
             before = plan.starts[p - 1]
@@ -304,9 +387,11 @@ def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: i
                 plan.last[begin + i] = plan.last[before + i]
             continue
         missing += cut(tables, plan, p)
+        if missing > 0 and limit < np.inf:  # how far it is from fitting counts only where nothing fits yet
+            break
     if missing > 0:
         return -float(missing)
-    status, sets, _ = durations(tables, plan, out)
+    status, _, _ = stage_durations(tables, plan, out)
     if status != FITS:
         return -0.5 if status == 1 else -1000.0
     if replicas == 1:
@@ -315,9 +400,19 @@ def fit(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, total: i
         return TOO_FEW_MICROBATCHES
     for p in range(replicas):
         set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
-    seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
     stages = plan.starts[replicas]
-    if stages > replicas and total * stages * stages <= SMALL:
+    is_small = stages > replicas and total * stages * stages <= SMALL
+    enough = limit * _REFINING if is_small else limit
+    least = least_seconds(plan, out) if limit < np.inf else 0.0
+    if least >= enough:
+        return np.inf
+    status, sets, _ = gradient_sets(tables, plan, out)
+    if status != FITS:
+        return -1000.0
+    if replicas > 1 and least + out.set_seconds[0] >= enough:  # the first layers' gradients are last
+        return np.inf
+    seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
+    if is_small and seconds < enough:
         # With few microbatches the slowest stage does not decide alone.
         seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, _ONCE)
     return seconds

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, inner, is_cached
+from hulk.cost.compiled import drop_stale, inner, is_cached, maker
 from hulk.search import fit, packed, recipes
 from hulk.search import reshape as reshape_module
 from hulk.search.dealing import Deal, cost_of, draw_job, running_cost, taker_of, total_cost
@@ -72,7 +72,7 @@ def empty_shapes(packed: Packed) -> Shapes:
     )
 
 
-@inner
+@maker
 def _copy_job(source: Shapes, target: Shapes, job: int) -> None:
     """One job's pipelines, recipe and time; not who owns what."""
     pipelines = source.pipelines[job]
@@ -93,7 +93,7 @@ def copy_all(source: Shapes, target: Shapes) -> None:
     target.deal.owner[:] = source.deal.owner
 
 
-@inner
+@maker
 def _load(source: Shapes, bench: Bench, job: int) -> None:
     pipelines = source.pipelines[job]
     bench.pipelines[0] = pipelines
@@ -103,7 +103,7 @@ def _load(source: Shapes, bench: Bench, job: int) -> None:
     bench.ranks[:slots] = source.ranks[job, :slots]
 
 
-@inner
+@maker
 def _store(bench: Bench, target: Shapes, job: int, recipe: Ints, seconds: float) -> None:
     """The pipelines on the bench as a job's."""
     pipelines = bench.pipelines[0]
@@ -251,7 +251,7 @@ def _insert(packed: Packed, bench: Bench, job: int, machine: int, way: int) -> b
     return True
 
 
-@inner
+@maker
 def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
     """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
     gpus, replicas = size_of(packed, job, owner)
@@ -267,7 +267,7 @@ def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, learned: L
     return shape(packed, bench, job, owner, recipe)
 
 
-@inner
+@maker
 def _make(
     packed: Packed,
     bench: Bench,
@@ -322,7 +322,7 @@ def _propose(
         for way in range(_WAYS[move.what[which]]):
             if not _make(packed, bench, shapes, move, which, way, learned, owner, recipe):
                 continue
-            seconds = priced(packed, bench, job, recipe)
+            seconds = priced(packed, bench, job, recipe, np.inf if quickest < 0 else quickest)
             if seconds >= 0 and (quickest < 0 or seconds < quickest):
                 quickest = seconds
                 _store(bench, trial, job, recipe, seconds)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import drop_stale, inner
+from hulk.cost.compiled import drop_stale, inner, maker
 from hulk.search import dealing
 from hulk.search.dealing import Deal, cost_of
 from hulk.search.packed import Packed
@@ -46,7 +46,7 @@ def empty_pool(packed: Packed) -> Pool:
     )
 
 
-@inner
+@maker
 def _counted(packed: Packed, owner: Ints) -> Ints:
     """[J, P] machines of each place that a job has."""
     counts = np.zeros((packed.allowed.shape[0], packed.latency.shape[0]), np.int64)
@@ -87,7 +87,7 @@ def _is_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> bool:
     return False
 
 
-@inner
+@maker
 def _without_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> int:
     """Forget groups that this one beats; how many are left."""
     left = 0
@@ -141,7 +141,7 @@ def _cost(packed: Packed, pool: Pool, chosen: Ints) -> float:
     return total
 
 
-@inner
+@maker
 def _changed(pool: Pool, chosen: Ints, free: Ints) -> bool:
     """A job takes another group, those it takes machines from choose again, then everybody takes the best that is
     free; all in place. False where someone finds nothing."""
@@ -192,7 +192,7 @@ def _fastest(pool: Pool, job: int, free: Ints) -> int:
     return best
 
 
-@inner
+@maker
 def _hand_out(packed: Packed, pool: Pool, chosen: Ints, owner: Ints) -> bool:
     """Owners of machines by chosen groups, in place; who has a machine keeps it where its group has such machines.
     False where some of them are not allowed to the job that needs them."""

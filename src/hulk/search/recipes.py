@@ -11,11 +11,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import drop_stale, inner
+from hulk.cost.compiled import drop_stale, inner, lean
 from hulk.cost.step import Durations, Encoded
 from hulk.cost.tables import empty_durations
 from hulk.search import packed as packed_module
 from hulk.search.fit import fit
+from hulk.search.memo import Memo, empty_memo, key_of, note, recall
 from hulk.search.packed import Packed, tables_of
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,7 @@ class Bench(NamedTuple):
     scratch: Floats
     out: Durations
     pipelines: Ints  # [1] how many the last skeleton has
+    memo: Memo
 
 
 class Learned(NamedTuple):
@@ -100,6 +102,7 @@ def make_bench(packed: Packed) -> Bench:
         scratch=np.zeros(2 * slots),
         out=empty_durations(slots),
         pipelines=ints(1),
+        memo=empty_memo(len(packed.gpus)),
     )
 
 
@@ -218,15 +221,16 @@ def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> 
 
 # Inlined, so that the price is compiled once and not again for every function on the way to it.
 @njit(cache=True, inline="always")
-def price(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> float:
-    """Seconds of a step of a job by a recipe; below zero where it does not fit."""
-    return priced(packed, bench, job, recipe) if shape(packed, bench, job, owner, recipe) else -1e9
+def price(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints, limit: float) -> float:
+    """Seconds of a step of a job by a recipe, infinite where they are known to be `limit` or more; below zero where it
+    does not fit."""
+    return priced(packed, bench, job, recipe, limit) if shape(packed, bench, job, owner, recipe) else -1e9
 
 
 @njit(cache=True, inline="always")
-def priced(packed: Packed, bench: Bench, job: int, recipe: Ints) -> float:
-    """Seconds of a step by the pipelines that lie on the bench, with a recipe's switches; below zero where that does
-    not fit."""
+def priced(packed: Packed, bench: Bench, job: int, recipe: Ints, limit: float) -> float:
+    """Seconds of a step by the pipelines that lie on the bench, with a recipe's switches, infinite where they are known
+    to be `limit` or more; below zero where that does not fit."""
     variant = recipe[VARIANT]
     total = packed.batch[job] // packed.sizes[job, variant // 2]
     pipelines = bench.pipelines[0]
@@ -250,13 +254,19 @@ def priced(packed: Packed, bench: Bench, job: int, recipe: Ints) -> float:
         recipe[BY_REGION] == 1,
         recipe[SHARD] == 1,
     )
+    switches = 64 * (64 * variant + recipe[EXTRA]) + 4 * recipe[GPIPE] + 2 * recipe[BY_REGION] + recipe[SHARD]
+    key = key_of(bench.memo, encoded, job, switches)
+    known = recall(bench.memo, key, limit)
+    if not np.isnan(known):
+        return known
     scratch = bench.scratch[: 2 * stages].reshape((2, stages))
     tables = tables_of(packed, job, variant)
-    seconds: float = fit(tables, encoded, bench.out, scratch, total, recipe[EXTRA], recipe[GPIPE] == 1)
+    seconds: float = fit(tables, encoded, bench.out, scratch, total, recipe[EXTRA], recipe[GPIPE] == 1, limit)
+    note(bench.memo, key, seconds, limit)
     return seconds
 
 
-@njit(cache=True)
+@lean
 def size_of(packed: Packed, job: int, owner: Ints) -> tuple[int, float]:
     """A job's GPUs, and how many replicas of its state their memory would hold."""
     gpus, room = 0, 0.0
@@ -280,7 +290,7 @@ def _draw_length(slots: int, replicas: float) -> int:
     return int(-(-slots // pipelines))
 
 
-@njit(cache=True)
+@lean
 def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """Any recipe, its microbatch such that each pipeline has enough to do, half of the time."""
     most = packed.degree.shape[1] - 1
@@ -311,7 +321,7 @@ def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: In
     recipe[SHARD] = 1 if np.random.random() < 0.8 else 0
 
 
-@njit(cache=True)
+@lean
 def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """A recipe a little different, in place."""
     draw = np.random.random()
@@ -359,7 +369,7 @@ def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: 
         recipe[SHARD] = 1 - recipe[SHARD]
 
 
-@njit(cache=True)
+@lean
 def bucket_of(gpus: int) -> int:
     """Groups of about this size share what served them."""
     return min(BUCKETS - 1, int(2 * np.log2(gpus) + 0.5))
@@ -367,11 +377,20 @@ def bucket_of(gpus: int) -> int:
 
 @njit(cache=True, inline="always")
 def look(
-    packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints, served: Ints, samples: int, chosen: Ints
+    packed: Packed,
+    bench: Bench,
+    job: int,
+    owner: Ints,
+    recipe: Ints,
+    served: Ints,
+    samples: int,
+    limit: float,
+    chosen: Ints,
 ) -> float:
     """The job on the machines `owner` gives it: by its recipe, by one that served on such a size, by one a little
     different, and by `samples` drawn ones; by many drawn ones where there is none. The best goes to `chosen`;
-    where nothing fits, the one that is nearest to it, with seconds below zero."""
+    where nothing fits, the one that is nearest to it, with seconds below zero. Infinite where what fits takes `limit`
+    seconds or more."""
     gpus, replicas = size_of(packed, job, owner)
     chosen[:] = recipe
     if gpus == 0:
@@ -398,11 +417,11 @@ def look(
             change_recipe(packed, job, gpus, replicas, trial)
             while np.random.random() < 0.5:
                 change_recipe(packed, job, gpus, replicas, trial)
-        seconds = price(packed, bench, job, owner, trial)
+        seconds = price(packed, bench, job, owner, trial, best if best >= 0 else limit)
         if (seconds >= 0 and seconds < best) or (best < 0 and seconds > best):
             best = seconds
             chosen[:] = trial
-    if best >= 0:
+    if 0 <= best < np.inf:
         served[job, bucket] = chosen
     return best
 

@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner
+from hulk.cost.compiled import inner, lean
 from hulk.search.packed import Packed
 from hulk.search.recipes import BY_REGION, EXTRA, EXTRAS, GPIPE, SHARD, VARIANT, Bench
 
@@ -47,7 +47,7 @@ def reshape(packed: Packed, bench: Bench, job: int, recipe: Ints) -> bool:
     return _drop_pipeline(bench)
 
 
-@njit(cache=True)
+@lean
 def drop(bench: Bench, p: int, begin: int, end: int) -> None:
     """Slots `begin` to `end` of pipeline p go; a pipeline without slots goes too."""
     pipelines = bench.pipelines[0]
@@ -62,7 +62,7 @@ def drop(bench: Bench, p: int, begin: int, end: int) -> None:
         bench.pipelines[0] -= 1
 
 
-@njit(cache=True)
+@lean
 def put(bench: Bench, p: int, at: int, machine: int, ranks: int) -> None:
     """A slot goes into pipeline p at a place counted over all pipelines; p may be one more than there are."""
     pipelines = bench.pipelines[0]
@@ -160,7 +160,7 @@ def _use_idle_gpus(packed: Packed, bench: Bench, job: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@lean
 def nearest_position(packed: Packed, bench: Bench, p: int, machine: int) -> int:
     """Where a machine fits into pipeline p: beside the slot that is nearest, on the side that is nearer."""
     begin, end = bench.starts[p], bench.starts[p + 1]

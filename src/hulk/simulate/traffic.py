@@ -154,7 +154,8 @@ class Traffic:
         """The way between two stages, and its latency in seconds."""
         encoded = self._prepared.encoded
         # Uncompiled: for a few numbers, handing over the tables would take longer than the work.
-        latency, per_byte = transfer_seconds.py_func(self._tables, encoded, sender, receiver, 1.0, flows)
+        plain = transfer_seconds.py_func  # type: ignore[attr-defined]
+        latency, per_byte = plain(self._tables, encoded, sender, receiver, 1.0, flows)
         limit = 1.0 / float(per_byte)
         if all_reduce and encoded.machine[sender] != encoded.machine[receiver]:
             limit *= float(min(self._tables.ring_share[encoded.place[[sender, receiver]]]))

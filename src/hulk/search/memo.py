@@ -1,0 +1,70 @@
+"""Prices that are known already, compiled: most small changes to a recipe make the same pipelines again, and a search
+comes back to the same groups. What counts is which kinds of slots stand where, not which of several alike machines."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hulk.cost.step import Encoded
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_ROOM = 1 << 15
+_ODD = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
+
+
+class Memo(NamedTuple):
+    """The last prices asked for, each at the place its key says, until another takes it."""
+
+    keys: Ints  # [K]; 0: none
+    seconds: Floats  # [K] as `fit` returns them; nan where only `least` is known
+    least: Floats  # [K] seconds that it takes at least
+    first: Ints  # [M] room to work in: the first slot of each machine, −1 between calls
+
+
+def empty_memo(machines: int) -> Memo:
+    """Nothing known."""
+    return Memo(np.zeros(_ROOM, np.int64), np.zeros(_ROOM), np.zeros(_ROOM), np.full(machines, -1, np.int64))
+
+
+@njit(cache=True, inline="always")
+def key_of(memo: Memo, plan: Encoded, job: int, switches: int) -> int:
+    """A number that tells one plan of a job from another: its slots, and switches as one number."""
+    key = (job + 1) * _ODD ^ switches
+    for p in range(plan.starts.shape[0] - 1):
+        key = (key ^ (key >> 29) ^ -1 - p) * _ODD
+        for n in range(plan.starts[p], plan.starts[p + 1]):
+            machine = plan.machine[n]
+            if memo.first[machine] < 0:
+                memo.first[machine] = n
+            slot = (memo.first[machine] << 32) ^ (plan.place[n] << 12) ^ plan.kind[n]
+            key = (key ^ (key >> 29) ^ slot) * _ODD
+    for n in range(plan.starts[-1]):
+        memo.first[plan.machine[n]] = -1
+    key ^= key >> 31
+    return key if key != 0 else 1
+
+
+@njit(cache=True, inline="always")
+def recall(memo: Memo, key: int, limit: float) -> float:
+    """What is known of a plan: its price, infinite where that is `limit` or more, nan where nothing helps."""
+    at = key & (_ROOM - 1)
+    if memo.keys[at] != key:
+        return np.nan
+    if memo.least[at] >= limit:
+        return np.inf
+    seconds: float = memo.seconds[at]
+    return seconds
+
+
+@njit(cache=True, inline="always")
+def note(memo: Memo, key: int, seconds: float, limit: float) -> None:
+    """Take up a price; infinite: all that is known is that it is `limit` or more."""
+    at = key & (_ROOM - 1)
+    memo.keys[at] = key
+    memo.seconds[at] = np.nan if seconds == np.inf else seconds
+    memo.least[at] = limit if seconds == np.inf else seconds

@@ -1,0 +1,120 @@
+"""Prices as the search asks for them: stopped at a limit, remembered, with the best cuts there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hulk.cost.step import stage_memory
+from hulk.gnn.generator import Scale, scattered
+from hulk.gnn.labels import compute_model, spaces_of
+from hulk.search.dealing import Deal
+from hulk.search.fit import cut, set_warmup
+from hulk.search.groups import GroupSearch
+from hulk.search.packed import tables_of
+from hulk.search.recipes import COLUMNS, VARIANT, change_recipe, draw_recipe, price, size_of
+from hulk.search.skeleton import Settings
+
+
+def drawn(seed: int) -> tuple[GroupSearch, Deal]:
+    """A scene and a deal of it."""
+    cluster, jobs = scattered(seed, Scale(8, 60, 6))
+    search = GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(seed))
+    return search, search.drawn()
+
+
+def asked(search: GroupSearch, deal: Deal, job: int, recipe: np.ndarray, limit: float = np.inf) -> float:
+    """A price that nothing remembered helps with."""
+    search.bench.memo.keys[:] = 0
+    return float(price(search.packed, search.bench, job, deal.owner, recipe, limit))
+
+
+@pytest.mark.parametrize("seed", range(60, 72))
+def test_a_limit_hides_only_what_reaches_it(seed: int) -> None:
+    search, deal = drawn(seed)
+    recipe = np.zeros(COLUMNS, np.int64)
+    for job in np.flatnonzero(deal.seconds >= 0):
+        gpus, replicas = size_of(search.packed, job, deal.owner)
+        for i in range(40):
+            if i % 2:
+                draw_recipe(search.packed, job, gpus, replicas, recipe)
+            else:
+                recipe[:] = deal.recipes[job]
+                change_recipe(search.packed, job, gpus, replicas, recipe)
+            seconds = asked(search, deal, job, recipe)
+            if seconds < 0:
+                assert not 0 <= asked(search, deal, job, recipe, 1.0) < 1.0
+                continue
+            for share in (0.3, 0.9, 0.999):
+                assert asked(search, deal, job, recipe, share * seconds) >= share * seconds
+            for share in (1.001, 1.1, 3.0):
+                assert asked(search, deal, job, recipe, share * seconds) == seconds
+
+
+def test_what_is_remembered_is_the_price() -> None:
+    """Also of groups that differ only in which of several alike machines they have."""
+    search, deal = next(found for found in map(drawn, range(60, 80)) if (_turned(*found) != found[1].owner).any())
+    packed, swapped = search.packed, _turned(search, deal)
+    for job in np.flatnonzero(deal.seconds >= 0):
+        recipe = deal.recipes[job]
+        seconds = asked(search, deal, job, recipe)
+        known = search.bench.memo.keys.copy()
+        for owner in (deal.owner, swapped):
+            assert price(packed, search.bench, job, owner, recipe, np.inf) == seconds
+            assert price(packed, search.bench, job, owner, recipe, 0.5 * seconds) == np.inf
+        assert (search.bench.memo.keys == known).all()
+        asked(search, deal, job, recipe, 0.5 * seconds)  # all that is known now is that it takes as long
+        assert price(packed, search.bench, job, deal.owner, recipe, 0.4 * seconds) == np.inf
+        assert price(packed, search.bench, job, deal.owner, recipe, np.inf) == seconds
+
+
+def _turned(search: GroupSearch, deal: Deal) -> np.ndarray:
+    """Owners, those of alike machines in reverse."""
+    packed, owner = search.packed, deal.owner.copy()
+    for place in range(len(packed.first_member) - 1):
+        members = packed.members[packed.first_member[place] : packed.first_member[place + 1]]
+        owner[members] = deal.owner[members[::-1]]
+    return owner
+
+
+@pytest.mark.parametrize("seed", range(60, 72))
+def test_no_other_cut_has_a_faster_slowest_stage(seed: int) -> None:
+    """Against all cuts there are, by dynamic programming in plain Python."""
+    search, deal = drawn(seed)
+    state = search.state(deal)
+    for job, skeleton in enumerate(state.skeletons):
+        if skeleton is None:
+            continue
+        space, recipe = search.spaces[job], deal.recipes[job]
+        short = [chain for chain in skeleton.chains if 1 < len(chain) <= 8][:1]
+        for chain in short:
+            encoded = space.encode(type(skeleton)((chain,), Settings(skeleton.settings.microbatch)))
+            tables = tables_of(search.packed, job, recipe[VARIANT] // 2 * 2)
+            set_warmup(encoded, 0, 0, False, 64)
+            missing = cut(tables, encoded, 0)
+            least = _least(tables, encoded)
+            assert (missing > 0) == np.isinf(least)
+            if not missing:
+                pairs = zip(encoded.kind, encoded.first, encoded.last, strict=True)
+                assert max(_time(tables, k, a, b) for k, a, b in pairs) == pytest.approx(least, rel=1e-5)
+
+
+def _time(tables, kind: int, a: int, b: int) -> float:
+    ends = tables.forward[kind, b + 1] + tables.backward[kind, b + 1]
+    return float(ends - tables.forward[kind, a] - tables.backward[kind, a])
+
+
+def _least(tables, plan) -> float:
+    """The least slowest stage over all cuts that fit."""
+    layers, stages = len(tables.cut), len(plan.kind)
+    best = {0: 0.0}  # by the first layer that is left
+    for n in range(stages):
+        following: dict[int, float] = {}
+        for a, slowest in best.items():
+            for b in range(a, layers - (stages - 1 - n)):
+                held = stage_memory(tables, a, b, plan.ranks[n], plan.warmup[n], n + 1 < stages, 1)[0]
+                if held > tables.capacity[plan.place[n]]:
+                    break
+                following[b + 1] = min(following.get(b + 1, np.inf), max(slowest, _time(tables, plan.kind[n], a, b)))
+        best = following
+    return best.get(layers, np.inf)
