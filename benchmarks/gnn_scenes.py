@@ -49,6 +49,7 @@ class Given:
     first: float = 1.0
     workers: int = 2
     network: Path = SHIPPED
+    repeats: int = 1
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from common import Report
 from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, load, middle, propose, runs, say, spread
 from hulk import planner
 from hulk.search.dealing import Deal
+from hulk.search.groups import STARTS
 
 WITHIN = 1.01
 MARKS = (1.0, 3.0, 7.0, 15.0, 30.0, 60.0)
@@ -43,31 +44,33 @@ class Track:
 
 @dataclass(frozen=True)
 class Race:
-    """One scene: tracks of the same search without and with the network, and the best cost known."""
+    """One scene: tracks of the same searches without and with the network, one for each seed, and the best cost
+    known."""
 
     scene: Scene
-    without: Track
-    with_network: Track
+    without: tuple[Track, ...]
+    with_network: tuple[Track, ...]
     best: float
 
-    @property
-    def seconds(self) -> tuple[float | None, float | None]:
-        """Until within 1 % of the best known, both ways."""
-        target = WITHIN * self.best
-        return self.without.reached(target), self.with_network.reached(target)
+    def hits(self, tracks: Sequence[Track]) -> list[float | None]:
+        """Seconds until each was within 1 % of the best known."""
+        return [each.reached(WITHIN * self.best) for each in tracks]
+
+    def seconds(self, tracks: Sequence[Track], cap: float) -> float:
+        """The mean of them; a miss counts as the cap."""
+        return fmean(cap if taken is None else taken for taken in self.hits(tracks))
 
     def speedup(self, cap: float) -> float:
-        """How many times sooner with the network; a miss counts as the cap."""
-        without, with_network = (cap if taken is None else taken for taken in self.seconds)
-        return without / with_network
+        """How many times sooner with the network."""
+        return self.seconds(self.without, cap) / self.seconds(self.with_network, cap)
 
     @property
     def counts(self) -> bool:
-        """Whether either got there."""
-        return any(taken is not None for taken in self.seconds)
+        """Whether any got there."""
+        return any(taken is not None for taken in self.hits((*self.without, *self.with_network)))
 
 
-def track(scene: Scene, given: Given, folder: Path | None) -> Track:
+def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
     """Search until the cap: runs twice as long as the one before, each from new draws and the last one's best deals,
     with the network also from new proposals, as the planner has them."""
     begin = time.monotonic()
@@ -77,8 +80,8 @@ def track(scene: Scene, given: Given, folder: Path | None) -> Track:
         if not points or cost < points[-1][1]:
             points.append((time.monotonic() - begin, cost))
 
-    network = load(folder) if folder else None
-    search = scene.search(1)
+    search = scene.search(1, seed)
+    network = load(folder) if folder and planner.asks_network(search) else None
     search.report = report
     length, end = given.first, begin + given.cap
     best: list[Deal] = []
@@ -87,27 +90,39 @@ def track(scene: Scene, given: Given, folder: Path | None) -> Track:
         proposed = []
         if network:
             until = now + planner._PROPOSING * (deadline - now)
-            proposed = propose(search, network, scene.seed, int(length / given.first), deadline=until)
-        best = search.deals(moves=NO_END, deadline=deadline, stop=lambda: False, starts=[*proposed, *best])
+            proposed = propose(search, network, scene.seed, seed, int(length / given.first), deadline=until)
+        best = search.deals(
+            moves=NO_END,
+            deadline=deadline,
+            stop=lambda: False,
+            starts=[*proposed, *best],
+            racing=planner._RACING if proposed else STARTS,
+        )
         length *= 2
     in_time = [point for point in points if point[0] <= given.cap]
     return Track(tuple(in_time or points[:1]))
 
 
-def both_ways(given: Given, scene: Scene) -> tuple[Track, Track]:
-    """A scene without and with the network, one after the other."""
-    return track(scene, given, None), track(scene, given, given.network)
+def both_ways(given: Given, scene: Scene) -> list[tuple[Track, Track]]:
+    """A scene without and with the network, one after the other, with each seed."""
+    return [
+        (track(scene, given, None, seed), track(scene, given, given.network, seed)) for seed in range(given.repeats)
+    ]
 
 
 def time_part(report: Report, kept: Kept, given: Given) -> None:
     """With and without the network, scene by scene. What is found on the way may be the best known."""
-    command = f"python benchmarks/gnn.py --only time --seed {given.seed} --cap {given.cap:g}"
+    command = f"python benchmarks/gnn.py --only time --seed {given.seed} --cap {given.cap:g} --repeats {given.repeats}"
     races: list[Race] = []
     waiting = 0
-    for done, (scene, (without, with_network)) in enumerate(spread(partial(both_ways, given), given), 1):
+    for done, (scene, tracks) in enumerate(spread(partial(both_ways, given), given), 1):
         search = scene.search()
-        way = "with the network" if with_network.least < without.least else "without it"
-        least = min(with_network.least, without.least)
+        without, with_network = zip(*tracks, strict=True)
+        least, way = min(
+            (track.least, way)
+            for way, found in (("without it", without), ("with the network", with_network))
+            for track in found
+        )
         best = kept.offer(scene, search, least, f"{command}: {way}", given.cap).cost
         say(f"{done} of {given.scenes}: {scene.machines} machines, {least / best - 1:+.1%} from the best, {way}")
         if runs(search, best):
@@ -117,21 +132,29 @@ def time_part(report: Report, kept: Kept, given: Given) -> None:
     if waiting:
         report.note(f"left out: {waiting} scenes where the best plan known has a job wait")
     races.sort(key=lambda each: each.scene.machines)
-    title = "seconds until within 1 % of the best known (or how far above it at the cap)"
+    title = f"seconds until within 1 % of the best known, mean of {given.repeats} (or how far above it at the cap)"
     report.table(title, ["scene", "machines", "jobs", "without", "with", "speed-up"], _rows(races, given))
     _figures(report, races, given.cap)
 
 
 def _rows(races: Sequence[Race], given: Given) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for each in races:
-        shown = [
-            f"{taken:.2f}" if taken is not None else f"{100 * (tracked.least / each.best - 1):+.1f} %"
-            for taken, tracked in zip(each.seconds, (each.without, each.with_network), strict=True)
+    return [
+        [
+            each.scene.cluster.name,
+            each.scene.machines,
+            len(each.scene.jobs),
+            _cell(each, each.without, given.cap),
+            _cell(each, each.with_network, given.cap),
+            f"{each.speedup(given.cap):.2f}",
         ]
-        scene = each.scene
-        rows.append([scene.cluster.name, scene.machines, len(scene.jobs), *shown, f"{each.speedup(given.cap):.2f}"])
-    return rows
+        for each in races
+    ]
+
+
+def _cell(race: Race, tracks: Sequence[Track], cap: float) -> str:
+    if all(taken is None for taken in race.hits(tracks)):
+        return f"{100 * (min(each.least for each in tracks) / race.best - 1):+.1f} %"
+    return f"{race.seconds(tracks, cap):.2f}"
 
 
 def _figures(report: Report, races: Sequence[Race], cap: float) -> None:
@@ -146,10 +169,19 @@ def _figures(report: Report, races: Sequence[Race], cap: float) -> None:
         if band:
             ratios = [each.speedup(cap) for each in band if each.counts]
             report.figure(f"speedup_median_{name}", middle(ratios), least=5 if name == "48_256" else None)
-            for way, position in (("without", 0), ("with", 1)):
-                report.figure(f"hit_rate_{way}_{name}", fmean(each.seconds[position] is not None for each in band))
+            for way, tracks in _ways(band).items():
+                hits = [taken is not None for race, found in tracks for taken in race.hits(found)]
+                report.figure(f"hit_rate_{way}_{name}", fmean(hits))
     for mark in MARKS:
         if mark <= cap:
-            for way, tracks in (("without", [r.without for r in races]), ("with", [r.with_network for r in races])):
-                gaps = [each.at(mark) / known.best - 1 for each, known in zip(tracks, races, strict=True)]
+            for way, tracks in _ways(races).items():
+                gaps = [each.at(mark) / race.best - 1 for race, found in tracks for each in found]
                 report.figure(f"gap_percent_{way}_after_{mark:g}_s", 100 * middle(gaps))
+
+
+def _ways(races: Sequence[Race]) -> dict[str, list[tuple[Race, tuple[Track, ...]]]]:
+    """Tracks of both ways."""
+    return {
+        "without": [(race, race.without) for race in races],
+        "with": [(race, race.with_network) for race in races],
+    }

@@ -33,7 +33,7 @@ from hulk.search.dealing import Deal
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
-from hulk.search.groups import GroupSearch
+from hulk.search.groups import STARTS, GroupSearch
 from hulk.search.objective import Objective
 from hulk.search.polisher import Polisher
 from hulk.search.seeds import arrange, neighbours
@@ -51,8 +51,9 @@ _DEALING, _WITHOUT, _ARRANGING = 0.6, 0.66, 0.68
 _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
-# Proposals, how often each is completed anew, and how much of the time for dealing that may take.
-_SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
+# Proposals, how often each is completed anew, how much of the time for dealing that may take, and how many deals race
+# with them.
+_SAMPLES, _TIMES, _PROPOSING, _RACING = 6, 7, 0.3, STARTS // 4
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -193,11 +194,13 @@ def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
         found = _assigned(groups, begin, time_limit)
     else:
         groups.report = polisher.report
+        proposed = _proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit)
         deals = groups.deals(
             moves=given.moves,
             deadline=begin + _DEALING * time_limit,
             stop=polisher.stop,
-            starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
+            starts=proposed,
+            racing=_RACING if proposed else STARTS,
         )
         deals = groups.without_waiting(
             deals, moves=given.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
@@ -232,9 +235,14 @@ def _telling(progress: Progress | None, begin: float) -> Callable[[float], None]
     return report
 
 
+def asks_network(groups: GroupSearch) -> bool:
+    """Whether a network is asked: not on few machines, where the search is done before it has answered."""
+    return len(groups.packed.place) >= _LEAST_FOR_NETWORK
+
+
 def _proposed(groups: GroupSearch, network: Proposing | None, deadline: float) -> list[Deal]:
-    """The network's proposals; none on few machines, where the search is done before the network has answered."""
-    if network is None or len(groups.packed.place) < _LEAST_FOR_NETWORK:
+    """The network's proposals, if there is one and it is asked."""
+    if network is None or not asks_network(groups):
         return []
     return starts(groups, rng=groups.rng, samples=_SAMPLES, network=network, times=_TIMES, deadline=deadline)
 

@@ -20,7 +20,8 @@ from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
 
 _HOT, _COLD = 0.01, 3e-4
-_STARTS = 64
+STARTS = 64
+"""Of a race of drawn deals; a quarter of them is enough beside good proposals."""
 _ANSWERS = 4
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
@@ -79,33 +80,38 @@ class GroupSearch:
         deadline: float,
         stop: Callable[[], bool],
         starts: Sequence[Deal] = (),
+        racing: int = STARTS,
     ) -> list[Deal]:
         """The best deals found, best first, with so many moves in all, or by the deadline on the monotonic clock.
-        `starts`: deals to begin with, besides those drawn; groups whose times are open are looked at first."""
+        `starts`: deals to begin with; groups whose times are open are looked at first. So many are drawn besides that
+        `racing` begin: the fewer, the longer each is improved."""
         begin = time.monotonic()
         given = [self._looked(deal) for deal in starts]
         drawn: list[Deal] = []
-        while len(given) + len(drawn) < _STARTS:
+        while len(given) + len(drawn) < racing:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
                 self.hurried = True
                 break
             drawn.append(self.drawn())
         begin, count = time.monotonic(), len(given) + len(drawn)
-        answers = max(1, _ANSWERS * count // _STARTS)
+        answers = max(1, _ANSWERS * count // STARTS)
         rounds = (count // answers).bit_length()
         each = max(1, moves // (rounds * count))
         pace = _Pace(moves, begin, deadline)
+        left_behind: list[Deal] = []
         for turn in range(rounds):
+            before = [*given, *drawn]
             given, drawn = self._survivors(given, drawn, max(answers, count >> turn))
+            left_behind += [deal for deal in before if not any(deal is other for other in (*given, *drawn))]
             self._learn([*given, *drawn] if turn else given)
             until = begin + (deadline - begin) * (turn + 1) / rounds
             left = len(given) + len(drawn)
-            for racing in (given, drawn):
-                for i, deal in enumerate(racing):
+            for deals in (given, drawn):
+                for i, deal in enumerate(deals):
                     now = time.monotonic()
-                    racing[i] = self._improved(deal, each << turn, now + (until - now) / left, stop, pace)
+                    deals[i] = self._improved(deal, each << turn, now + (until - now) / left, stop, pace)
                     left -= 1
-        return sorted([*given, *drawn], key=self.cost)
+        return sorted([*given, *drawn, *left_behind], key=self.cost)[:_ANSWERS]
 
     def _learn(self, deals: Sequence[Deal]) -> None:
         """Let moves go by who has what in these deals: the more of them agree, the likelier it is right."""
