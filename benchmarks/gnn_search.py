@@ -96,7 +96,7 @@ def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
             deadline=deadline,
             stop=lambda: False,
             starts=[*proposed, *best],
-            racing=planner._RACING if proposed else STARTS,
+            racing=planner.racing_with_proposals(length / given.first) if proposed else STARTS,
         )
         length *= 2
     in_time = [point for point in points if point[0] <= given.cap]

@@ -44,16 +44,15 @@ from hulk.units import format_size
 _SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
-# Shares of the time limit: until machines are dealt out, until they are once more without the jobs that must wait,
-# until each group's shape was searched more widely, until each racer has raced, until the winner has cooled, each time
-# from a lower heat.
+# Shares of the time limit, the first one of the moves as well: until machines are dealt out, until they are once more
+# without the jobs that must wait, until each group's shape was searched more widely, until each racer has raced, until
+# the winner has cooled, each time from a lower heat.
 _DEALING, _WITHOUT, _ARRANGING = 0.6, 0.66, 0.68
 _RACE = (0.7, 0.725, 0.75, 0.775)
 _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
-# Proposals, how often each is completed anew, how much of the time for dealing that may take, and how many deals race
-# with them.
-_SAMPLES, _TIMES, _PROPOSING, _RACING = 6, 7, 0.3, STARTS // 4
+# Proposals, how often each is completed anew, and how much of the time for dealing that may take.
+_SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
 Progress = Callable[[float, float], None]
 """Called with seconds since the start and the objective, whenever a better plan is found."""
 
@@ -133,7 +132,7 @@ def plan_jobs(
     polisher = Polisher(groups, objective or Objective(), report=_telling(progress, begin), stop=stop)
     if policy is Policy.PAPER:
         return _result(polisher, _as_the_paper_does(groups, network), cluster)
-    states = _first_states(polisher, _Starts(6 * evaluations // 10, network, begin, time_limit))
+    states = _first_states(polisher, _Starts(int(_DEALING * evaluations), network, begin, time_limit))
     # A race of the best starts, then on with the winner, which cools twice: a large job's gains must not cost the small
     # ones their best machines.
     race = [
@@ -200,7 +199,7 @@ def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
             deadline=begin + _DEALING * time_limit,
             stop=polisher.stop,
             starts=proposed,
-            racing=_RACING if proposed else STARTS,
+            racing=racing_with_proposals(given.moves / (_DEALING * EVALUATIONS)) if proposed else STARTS,
         )
         deals = groups.without_waiting(
             deals, moves=given.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
@@ -238,6 +237,12 @@ def _telling(progress: Progress | None, begin: float) -> Callable[[float], None]
 def asks_network(groups: GroupSearch) -> bool:
     """Whether a network is asked: not on few machines, where the search is done before it has answered."""
     return len(groups.packed.place) >= _LEAST_FOR_NETWORK
+
+
+def racing_with_proposals(length: float) -> int:
+    """How many deals race in a search that begins with proposals: a quarter of what it takes without any, more where
+    it goes on `length` times as long as usual, so that it may leave what was proposed."""
+    return min(STARTS, max(1, round(length)) * STARTS // 4)
 
 
 def _proposed(groups: GroupSearch, network: Proposing | None, deadline: float) -> list[Deal]:
