@@ -77,17 +77,18 @@ def test_the_cheapest_plan_is_kept(tmp_path):
 def test_a_race_is_timed_from_its_tracks():
     scene = draw(0, 0)
     slow, fast = Track(((1.0, 30.0), (6.0, 10.05), (9.0, 10.0))), Track(((0.5, 12.0), (2.0, 10.1)))
-    race = Race(scene, slow, fast, best=10.0)
-    assert race.seconds == (6.0, 2.0)
+    race = Race(scene, (slow,), (fast,), best=10.0)
+    assert (race.hits(race.without), race.hits(race.with_network)) == ([6.0], [2.0])
     assert race.speedup(cap=20.0) == 3.0
     assert (slow.at(0.5), slow.at(1.0), slow.at(8.0), slow.least) == (math.inf, 30.0, 10.05, 10.0)
-    missed = Race(scene, Track(((1.0, 30.0),)), fast, best=10.0)
-    assert missed.speedup(cap=20.0) == 10.0
-    assert not Race(scene, slow, fast, best=9.0).counts
+    missed = Track(((1.0, 30.0),))
+    assert Race(scene, (missed,), (fast,), best=10.0).speedup(cap=20.0) == 10.0
+    assert Race(scene, (missed, slow), (fast, fast), best=10.0).speedup(cap=20.0) == 6.5  # means of both seeds
+    assert not Race(scene, (slow,), (fast,), best=9.0).counts
 
 
 def test_the_benchmark_races_a_scene_both_ways(tmp_path):
-    given = Given(scenes=1, cap=1.5, first=0.5, workers=1, network=exported_folder())
+    given = Given(scenes=1, cap=1.5, first=0.5, workers=1, network=exported_folder(), repeats=2)
     kept = Kept(tmp_path / "kept.json")
     report = build_report(given, ["time"], kept)
     assert report.figures["scenes"] == 1
