@@ -22,14 +22,14 @@ def inner(function: F) -> F:
 
 
 def maker(function: F) -> F:
-    """Like `inner`, for functions that make arrays."""
+    """Like `inner`, for functions that make or return arrays."""
     compiled: F = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)  # type: ignore[call-overload]
     return compiled
 
 
 def lean(function: F) -> F:
-    """Like njit, for functions that make no arrays (one that does is refused): they do not count references to those
-    they are given, which took a third of the search's time where small functions are handed many arrays."""
+    """Like njit, for functions that make no arrays (one that does is refused) and return none: they do not count
+    references to those they are given, which took a third of the time where small functions are handed many arrays."""
     compiled: F = njit(cache=True, _nrt=False)(function)  # type: ignore[call-overload]
     return compiled
 

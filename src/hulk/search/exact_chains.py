@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner
+from hulk.cost.compiled import maker
 from hulk.cost.pipeline import run_pipeline
 from hulk.cost.step import (
     ALL,
@@ -85,7 +85,7 @@ def empty_pool(count: int, layers: int) -> Pool:
     )
 
 
-@inner
+@maker
 def _at_most(time: float, each: float, most: int) -> int:
     """How many of `each` seconds go into `time`, up to `most`; below 0 where time has run out."""
     if time < 0:
@@ -293,7 +293,7 @@ def best_alone(
     return seconds, best, its_extra
 
 
-@inner
+@maker
 def _fits(tables: Tables, plan: Encoded) -> bool:
     """Whether the only replica's stages fit into memory."""
     stages = plan.starts[1]

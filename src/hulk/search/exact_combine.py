@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from hulk.cost.compiled import inner
+from hulk.cost.compiled import maker
 from hulk.cost.step import ALL, FITS, Durations, Encoded, Tables, durations, seconds_of, step_seconds, transfer_seconds
 from hulk.search.exact_chains import Floats, Ints, Pool, Slots, write_chain
 from hulk.search.fit import set_warmup
@@ -40,7 +40,7 @@ def digits_of(slots: Slots) -> Ints:
     return digits
 
 
-@inner
+@maker
 def _within(digits: Ints, u: int, room: int) -> bool:
     for i in range(digits.shape[1]):  # noqa: SIM110  compiled
         if digits[u, i] > digits[room, i]:
@@ -67,7 +67,7 @@ def capacities(digits: Ints, usage: Ints, most: Ints, replicas: int) -> Ints:
     return found
 
 
-@inner
+@maker
 def _tree(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[float, float]:
     """(seconds on the wire, latency) of the worst hop, each at least, of any walk that visits all members: the worst
     edge of the tree of shortest edges."""
@@ -96,7 +96,7 @@ def _tree(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[fl
     return worst_wire, worst_wait
 
 
-@inner
+@maker
 def _hop(tables: Tables, plan: Encoded, a: int, b: int, size: float) -> tuple[float, float]:
     flows = min(plan.ranks[a], plan.ranks[b]) if tables.flow_per_rank else 1
     return transfer_seconds(tables, plan, a, b, size, flows)
@@ -148,7 +148,7 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
     return min(ring, 2 * inside + across)
 
 
-@inner
+@maker
 def _write(slots: Slots, pool: Pool, chains: Ints, shares: Ints, extra: int, plan: Encoded) -> None:
     begin = 0
     for p in range(chains.shape[0]):
@@ -159,7 +159,7 @@ def _write(slots: Slots, pool: Pool, chains: Ints, shares: Ints, extra: int, pla
         set_warmup(plan, p, extra, False, shares[p])
 
 
-@inner
+@maker
 def _with_sync(plan: Encoded, by_region: bool) -> Encoded:
     return Encoded(
         plan.starts, plan.machine, plan.place, plan.kind, plan.ranks, plan.first, plan.last,
@@ -167,7 +167,7 @@ def _with_sync(plan: Encoded, by_region: bool) -> Encoded:
     )  # fmt: skip
 
 
-@inner
+@maker
 def _optimistic(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
     """Seconds of a step with every gradient set at its best order; inf where the plan cannot run."""
     status, sets, _ = durations(tables, plan, out)
@@ -188,7 +188,7 @@ def _optimistic(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) 
     return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
 
 
-@inner
+@maker
 def _next_order(labels: Ints) -> bool:
     """The next order of the labels, as a dictionary would have it; False after the last."""
     i = labels.shape[0] - 2
@@ -204,7 +204,7 @@ def _next_order(labels: Ints) -> bool:
     return True
 
 
-@inner
+@maker
 def _classes(slots: Slots, pool: Pool, chains: Ints) -> Ints:
     """Chains that have every layer on the same machine get the same number: their order does not matter."""
     count = chains.shape[0]
@@ -229,7 +229,7 @@ def _classes(slots: Slots, pool: Pool, chains: Ints) -> Ints:
     return label
 
 
-@inner
+@maker
 def _orders(
     tables: Tables,
     slots: Slots,
