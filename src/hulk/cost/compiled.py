@@ -56,7 +56,12 @@ def drop_stale(kernel: Any, *modules: ModuleType) -> None:
 
 
 def _newest_source(kernel: Any, modules: Sequence[ModuleType]) -> float:
-    sources = [Path(kernel.py_func.__code__.co_filename), *(Path(str(module.__file__)) for module in modules)]
+    # This file says how all of them are compiled.
+    sources = [
+        Path(__file__),
+        Path(kernel.py_func.__code__.co_filename),
+        *(Path(str(module.__file__)) for module in modules),
+    ]
     return max(source.stat().st_mtime for source in sources)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
 from hulk.cost.compiled import drop_stale, inner, is_cached, lean, maker
-from hulk.search import fit, packed, recipes
+from hulk.search import fit, memo, packed, recipes
 from hulk.search.packed import Packed
 from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, Learned, look
 
@@ -423,7 +423,7 @@ def running_cost(packed: Packed, deal: Deal) -> float:
 
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(improve, recipes, packed, fit, step, pipeline)
+    return is_cached(improve, recipes, memo, packed, fit, step, pipeline)
 
 
-drop_stale(improve, recipes, packed, fit, step, pipeline)
+drop_stale(improve, recipes, memo, packed, fit, step, pipeline)

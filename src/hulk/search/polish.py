@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hulk.cost import pipeline, step
 from hulk.cost.compiled import drop_stale, inner, is_cached, maker
-from hulk.search import fit, packed, recipes
+from hulk.search import fit, memo, packed, recipes
 from hulk.search import reshape as reshape_module
 from hulk.search.dealing import Deal, cost_of, draw_job, running_cost, taker_of, total_cost
 from hulk.search.packed import Packed
@@ -390,8 +390,8 @@ def polish(
 
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(polish, recipes, reshape_module, packed, fit, step, pipeline)
+    return is_cached(polish, recipes, reshape_module, memo, packed, fit, step, pipeline)
 
 
-drop_stale(polish, recipes, reshape_module, packed, fit, step, pipeline)
-drop_stale(propose, recipes, reshape_module, packed, fit, step, pipeline)
+drop_stale(polish, recipes, reshape_module, memo, packed, fit, step, pipeline)
+drop_stale(propose, recipes, reshape_module, memo, packed, fit, step, pipeline)
