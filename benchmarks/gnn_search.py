@@ -16,7 +16,6 @@ from common import Report
 from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, load, middle, propose, runs, say, spread
 from hulk import planner
 from hulk.search.dealing import Deal
-from hulk.search.groups import STARTS
 
 WITHIN = 1.01
 MARKS = (1.0, 3.0, 7.0, 15.0, 30.0, 60.0)
@@ -96,7 +95,7 @@ def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
             deadline=deadline,
             stop=lambda: False,
             starts=[*proposed, *best],
-            racing=planner.racing_with_proposals(length / given.first) if proposed else STARTS,
+            length=length / given.first,
         )
         length *= 2
     in_time = [point for point in points if point[0] <= given.cap]

@@ -38,8 +38,8 @@ def test_a_combined_deal_is_possible_and_priced_right(seed: int) -> None:
 
 def test_the_best_groups_of_two_deals_meet() -> None:
     """Of two deals with groups in the same places, each with one slow job, the join has both fast."""
-    search = next(found for found in map(search_of, range(100)) if _halves(found))
-    one, two = _halves(search)
+    searches = map(search_of, range(100))
+    search, (one, two) = next((search, found) for search in searches if (found := _halves(search)))
     fast = search.combined(one.copy())
     assert search.cost(fast) < min(search.cost(one), search.cost(two))
 

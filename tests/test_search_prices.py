@@ -68,6 +68,24 @@ def test_what_is_remembered_is_the_price() -> None:
         assert price(packed, search.bench, job, deal.owner, recipe, np.inf) == seconds
 
 
+def test_how_far_from_fitting_is_remembered_only_where_it_was_counted_to_the_end() -> None:
+    cut_short = 0
+    for seed in range(60, 80):
+        search, deal = drawn(seed)
+        for job in range(len(deal.seconds)):
+            recipe, gpus_and_replicas = np.zeros(COLUMNS, np.int64), size_of(search.packed, job, deal.owner)
+            for _ in range(20 if gpus_and_replicas[0] else 0):
+                draw_recipe(search.packed, job, *gpus_and_replicas, recipe)
+                whole = asked(search, deal, job, recipe)
+                if whole >= 0:
+                    continue
+                part = asked(search, deal, job, recipe, 1e9)
+                cut_short += part > whole
+                assert price(search.packed, search.bench, job, deal.owner, recipe, np.inf) == whole
+                assert price(search.packed, search.bench, job, deal.owner, recipe, 1e9) < 0
+    assert cut_short > 0
+
+
 def _turned(search: GroupSearch, deal: Deal) -> np.ndarray:
     """Owners, those of alike machines in reverse."""
     packed, owner = search.packed, deal.owner.copy()

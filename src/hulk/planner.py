@@ -33,7 +33,7 @@ from hulk.search.dealing import Deal
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
-from hulk.search.groups import STARTS, GroupSearch
+from hulk.search.groups import GroupSearch
 from hulk.search.objective import Objective
 from hulk.search.polisher import Polisher
 from hulk.search.seeds import arrange, neighbours
@@ -193,13 +193,12 @@ def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
         found = _assigned(groups, begin, time_limit)
     else:
         groups.report = polisher.report
-        proposed = _proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit)
         deals = groups.deals(
             moves=given.moves,
             deadline=begin + _DEALING * time_limit,
             stop=polisher.stop,
-            starts=proposed,
-            racing=racing_with_proposals(given.moves / (_DEALING * EVALUATIONS)) if proposed else STARTS,
+            starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
+            length=given.moves / (_DEALING * EVALUATIONS),
         )
         deals = groups.without_waiting(
             deals, moves=given.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
@@ -237,12 +236,6 @@ def _telling(progress: Progress | None, begin: float) -> Callable[[float], None]
 def asks_network(groups: GroupSearch) -> bool:
     """Whether a network is asked: not on few machines, where the search is done before it has answered."""
     return len(groups.packed.place) >= _LEAST_FOR_NETWORK
-
-
-def racing_with_proposals(length: float) -> int:
-    """How many deals race in a search that begins with proposals: a quarter of what it takes without any, more where
-    it goes on `length` times as long as usual, so that it may leave what was proposed."""
-    return min(STARTS, max(1, round(length)) * STARTS // 4)
 
 
 def _proposed(groups: GroupSearch, network: Proposing | None, deadline: float) -> list[Deal]:

@@ -16,6 +16,7 @@ from hulk.gnn.generator import scattered
 from hulk.gnn.labels import compute_model, spaces_of
 from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals, starts
 from hulk.propose.decode import affordable, complete, decode, owners, table_of
+from hulk.propose.network import Answer
 from hulk.propose.recipe import HEADS, UNKNOWN, classes_of, recipes_of
 from hulk.propose.refine import refined, trimmed
 from hulk.propose.repair import MEMORY, repaired
@@ -246,6 +247,34 @@ def test_owners_give_what_the_table_says() -> None:
     table[:, -1] = facts.members
     table[0] = [1] + [0] * (facts.jobs - 1) + [facts.members[0] - 1]
     assert (owners(scene, table) == 0).sum() == facts.usable[0, 0]
+
+
+class _OneClassEach:
+    """Says of every job that it would do well in any class, but only in one, and with one machine."""
+
+    def run(self, graph: Graph, known: np.ndarray) -> Answer:
+        samples, places, columns = known.shape
+        placed = (known[..., :-1] > 0).any(axis=1, keepdims=True)
+        wish = np.where(placed, 1e-6, 1.0) * np.ones((samples, places, columns - 1))
+        idle = np.where(placed.all(axis=2, keepdims=True), 1.0, 1e-6) * np.ones((samples, places, 1))
+        wish = np.concatenate([wish, idle], axis=2)
+        amounts = np.full(known.shape, 1e-6)
+        amounts[..., -1] = 1.0
+        shares = np.log(wish / wish.sum(axis=2, keepdims=True))
+        nothing = np.zeros(0)
+        return Answer(shares, amounts, nothing, nothing)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_that_would_do_well_here_or_there_does_not_get_a_part_of_both(seed: int) -> None:
+    """As long as there are rounds enough for every job to get its class."""
+    facts = Facts.of(packed(seed))
+    facts = replace(facts, usable=np.ones_like(facts.usable), members=np.full(facts.places, facts.jobs))
+    rng = np.random.default_rng(seed)
+    tables, _ = decode(_OneClassEach(), facts, Graph.of(facts), rng, samples=3, rounds=facts.jobs + facts.places)
+    assert ((tables[..., :-1] > 0).sum(axis=1) == 1).all()
+    assert (tables[..., :-1].sum(axis=1) == 1).all()
+    assert (tables.sum(axis=2) == facts.members).all()
 
 
 def test_samples_shrink_with_size() -> None:

@@ -421,4 +421,5 @@ def is_compiled() -> bool:
 
 
 drop_stale(step_seconds, pipeline)
+drop_stale(durations, pipeline)
 drop_stale(seconds_of, pipeline)

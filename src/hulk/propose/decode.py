@@ -1,8 +1,10 @@
 """From shares to deals. All samples grow side by side: in each round the network sees what each has fixed so far and
-says how the rest might go on; the surest classes are fixed, and the next round knows more.
+says how the rest might go on; the surest are fixed, and the next round knows more.
 
-Fixing everything at once would mix several good plans into a bad one. The first sample takes the likeliest owner, the
-others draw, so that they differ.
+Fixing everything at once would mix several good plans into a bad one: a job that would do well here or there would get
+a part of both. So a round gives a job no second class before the network has seen the first, and a class has as many
+owners as there are rounds that draw one. The first sample takes the likeliest owner, the others draw, so that they
+differ.
 """
 
 from __future__ import annotations
@@ -24,14 +26,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SAMPLES = 16
-ROUNDS = 7
+ROUNDS = 14
 TEMPERATURE = 1.2
 """Of the draws: 0 would be the likeliest owner always, 1 the network's own shares."""
 # Pairs of class and job that one call may look at, times samples and rounds: about a second on one core.
 _MOST_PAIRS = 450_000
 # An owner that takes nearly all of what is left of a class takes all.
 _NEARLY_ALL = 0.75
-_LATE = 1.5
 
 
 class Proposals(NamedTuple):
@@ -107,13 +108,15 @@ def complete(
     """Tables [S, P, J + 1] that go on from what is known of them, and the shares the network last gave."""
     table = known.copy()
     limit = np.concatenate([np.rint(facts.usable.T * facts.members[:, None]), facts.members[:, None]], axis=1)
-    begun = (known.sum(axis=2) == facts.members).mean(axis=1)
     shares = np.zeros(table.shape)
     for turn in range(rounds):
+        if (table.sum(axis=2) == facts.members).all():
+            break
         answer = network.run(graph, table / facts.members[:, None])
         shares = np.exp(answer.shares.astype(float))
-        done = begun + (1 - begun) * ((turn + 1) / rounds) ** _LATE
-        _fix(table, shares, answer.amounts, facts.members, limit, rng, temperature, done)
+        at_once = max(1, facts.places // (facts.jobs * rounds))
+        done = (turn + 1) / rounds
+        _fix(table, shares, answer.amounts, facts.members, limit, rng, temperature, done, at_once)
     _fix_rest(table, shares, facts.members, limit)
     return table, shares
 
@@ -126,10 +129,12 @@ def _fix(
     limit: Floats,
     rng: np.random.Generator,
     temperature: float,
-    done: Floats,
+    done: float,
+    at_once: int,
 ) -> None:
-    """In place: give the surest classes an owner, until a share `done` [S] of all classes is fixed in each sample."""
-    samples, places, _ = table.shape
+    """In place: the surest of the open classes go to an owner, a part `done` of them, but no job gets several before
+    the network has seen where it is (but for huge clusters, where a few rounds must do)."""
+    samples, places, owners = table.shape
     left = members - table.sum(axis=2)
     may = (limit[None] - table) > 0
     # Gumbel noise makes the greatest score a draw by shares ** (1 / temperature); the first sample has none.
@@ -139,33 +144,31 @@ def _fix(
     choice = score.argmax(axis=2)
     rows = np.arange(places)
     for s in range(samples):
-        # Surest: by the share of the owner that was drawn, among classes that have something left.
-        sure = np.where(left[s] > 0, shares[s, rows, choice[s]], -1.0)
-        count = int(np.ceil(done[s] * places - 1e-9)) - int((left[s] == 0).sum())
-        if count <= 0:
-            continue
-        for p in np.argsort(-sure, kind="stable")[: min(count, int((left[s] > 0).sum()))]:
+        is_open = left[s] > 0
+        count = int(np.ceil(done * is_open.sum()))
+        sure = np.where(is_open, shares[s, rows, choice[s]], -1.0)
+        may_take = np.full(owners, at_once)
+        may_take[-1] = places  # idle
+        for p in np.argsort(-sure, kind="stable")[: int(is_open.sum())]:
+            if count == 0:
+                break
             j = choice[s, p]
+            if may_take[j] == 0:
+                continue
+            may_take[j] -= 1
+            count -= 1
             part = float(amounts[s, p, j])
             take = left[s, p] if part > _NEARLY_ALL else int(np.clip(round(left[s, p] * part), 1, left[s, p]))
             table[s, p, j] += min(take, int(limit[p, j]) - table[s, p, j])
 
 
 def _fix_rest(table: Ints, shares: Floats, members: Ints, limit: Floats) -> None:
-    """In place: what is left of classes that were fixed in part goes by the last shares, whole machines by the largest
-    remainder; what nobody may have stays idle."""
+    """In place: what is left of classes goes to the likeliest of those who have some of them, or idles."""
     left = members - table.sum(axis=2)
     for s, p in np.argwhere(left > 0):
-        room = np.maximum(limit[p] - table[s, p], 0)
-        wish = np.where(room > 0, shares[s, p], 0.0)
-        wish = np.minimum(left[s, p] * wish / max(wish.sum(), 1e-12), room)
-        given = np.floor(wish).astype(np.int64)
-        rest = int(left[s, p] - given.sum())
-        for j in np.argsort(given - wish, kind="stable")[:rest]:
-            if given[j] < room[j]:
-                given[j] += 1
-        given[-1] += left[s, p] - given.sum()
-        table[s, p] += given
+        wish = np.where((table[s, p] > 0) & (limit[p] - table[s, p] >= left[s, p]), shares[s, p], 0.0)
+        wish[-1] = max(shares[s, p, -1], 1e-9)
+        table[s, p, wish.argmax()] += left[s, p]
 
 
 def owners(packed: Packed, table: Ints, before: Ints | None = None) -> Ints:

@@ -20,8 +20,8 @@ from hulk.search.dealing import Deal
 from hulk.search.groups import GroupSearch
 
 Ints = NDArray[np.int64]
-_ROUNDS = 3
-_TEMPERATURE = 0.6
+_ROUNDS = 6
+_TEMPERATURE = 1.0
 _LEAST_HIDDEN, _MOST_HIDDEN = 0.2, 0.7
 _SPREAD_EVERY = 5  # times, the worst quarter goes on from the best
 

@@ -20,8 +20,9 @@ from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
 
 _HOT, _COLD = 0.01, 3e-4
-STARTS = 64
-"""Of a race of drawn deals; a quarter of them is enough beside good proposals."""
+# Deals that begin a race of usual length, and at most. The fewer, the longer each is improved; in a longer race more of
+# them get that far.
+_RACING, _MOST_RACING = 16, 64
 _ANSWERS = 4
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
@@ -80,21 +81,22 @@ class GroupSearch:
         deadline: float,
         stop: Callable[[], bool],
         starts: Sequence[Deal] = (),
-        racing: int = STARTS,
+        length: float = 1.0,
     ) -> list[Deal]:
         """The best deals found, best first, with so many moves in all, or by the deadline on the monotonic clock.
-        `starts`: deals to begin with; groups whose times are open are looked at first. So many are drawn besides that
-        `racing` begin: the fewer, the longer each is improved."""
+        `starts`: deals to begin with; groups whose times are open are looked at first; others are drawn besides, more
+        in a race that goes on `length` times as long as usual."""
         begin = time.monotonic()
         given = [self._looked(deal) for deal in starts]
         drawn: list[Deal] = []
+        racing = min(_MOST_RACING, max(1, round(length)) * _RACING)
         while len(given) + len(drawn) < racing:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
                 self.hurried = True
                 break
             drawn.append(self.drawn())
         begin, count = time.monotonic(), len(given) + len(drawn)
-        answers = max(1, _ANSWERS * count // STARTS)
+        answers = max(1, _ANSWERS * count // _MOST_RACING)
         rounds = (count // answers).bit_length()
         each = max(1, moves // (rounds * count))
         pace = _Pace(moves, begin, deadline)

@@ -22,7 +22,7 @@ class Memo(NamedTuple):
 
     keys: Ints  # [K]; 0: none
     seconds: Floats  # [K] as `fit` returns them; nan where only `least` is known
-    least: Floats  # [K] seconds that it takes at least
+    least: Floats  # [K] seconds that it takes at least; 0 where it does not fit, and only a part of that was looked at
     first: Ints  # [M] room to work in: the first slot of each machine, −1 between calls
 
 
@@ -58,13 +58,16 @@ def recall(memo: Memo, key: int, limit: float) -> float:
     if memo.least[at] >= limit:
         return np.inf
     seconds: float = memo.seconds[at]
+    if seconds < 0 and memo.least[at] == 0 and limit == np.inf:
+        return np.nan
     return seconds
 
 
 @njit(cache=True, inline="always")
 def note(memo: Memo, key: int, seconds: float, limit: float) -> None:
-    """Take up a price; infinite: all that is known is that it is `limit` or more."""
+    """Take up a price; infinite: all that is known is that it is `limit` or more. Below zero under a limit: what is
+    missing was not counted to the end."""
     at = key & (_ROOM - 1)
     memo.keys[at] = key
     memo.seconds[at] = np.nan if seconds == np.inf else seconds
-    memo.least[at] = limit if seconds == np.inf else seconds
+    memo.least[at] = limit if seconds == np.inf else 0.0 if seconds < 0 and limit < np.inf else seconds

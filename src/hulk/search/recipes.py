@@ -417,7 +417,7 @@ def look(
             change_recipe(packed, job, gpus, replicas, trial)
             while np.random.random() < 0.5:
                 change_recipe(packed, job, gpus, replicas, trial)
-        seconds = price(packed, bench, job, owner, trial, best if best >= 0 else limit)
+        seconds = price(packed, bench, job, owner, trial, min(best, limit) if best >= 0 else limit)
         if (seconds >= 0 and seconds < best) or (best < 0 and seconds > best):
             best = seconds
             chosen[:] = trial
