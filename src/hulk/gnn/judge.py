@@ -13,7 +13,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.gnn.generator import Scale, scattered
 from hulk.gnn.labels import Example, spaces_of
 from hulk.gnn.model import Proposer
-from hulk.propose.decode import ROUNDS, owners, proposals
+from hulk.propose.decode import owners, proposals
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Proposing
 from hulk.propose.paper import paper_policy
@@ -85,7 +85,7 @@ def judge(
     scenes: Sequence[Scene],
     *,
     samples: int,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Verdict]:
     """Proposals for every scene, priced. The same every time."""
@@ -97,7 +97,7 @@ def judge(
     return verdicts
 
 
-def _verdict(network: Proposing, scene: Scene, samples: int, rounds: int) -> Verdict:
+def _verdict(network: Proposing, scene: Scene, samples: int, rounds: int | None) -> Verdict:
     example, search, packed = scene.example, scene.search, scene.search.packed
     search.rng = np.random.default_rng([example.seed, 0])
     search.learned.served[:] = 0  # what served in an earlier look must not help this one

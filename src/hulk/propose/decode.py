@@ -26,7 +26,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SAMPLES = 16
-ROUNDS = 14
+# Rounds: two more than there are jobs, so that each may take its turn in one class, but not fewer or more than these.
+_LEAST_ROUNDS, _MOST_ROUNDS = 5, 14
 TEMPERATURE = 1.2
 """Of the draws: 0 would be the likeliest owner always, 1 the network's own shares."""
 # Pairs of class and job that one call may look at, times samples and rounds: about a second on one core.
@@ -48,7 +49,7 @@ def proposals(
     rng: np.random.Generator,
     *,
     samples: int = SAMPLES,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     network: Proposing | None = None,
 ) -> Proposals:
     """What the network proposes: who owns which machine, a recipe for each job, the order of stages; times are open. No
@@ -58,7 +59,7 @@ def proposals(
     if network is None:
         return Proposals([], None)
     facts = Facts.of(packed)
-    samples, rounds = affordable(facts, samples, rounds)
+    samples, rounds = affordable(facts, samples, rounds or _rounds_for(facts.jobs))
     graph = Graph.of(facts)
     tables, surely = decode(network, facts, graph, rng, samples=samples, rounds=rounds)
     mended = np.stack([repaired(facts, table, shares) for table, shares in zip(tables, surely, strict=True)])
@@ -71,6 +72,10 @@ def proposals(
         found.setdefault(deal.owner.tobytes(), deal)
     beside = answer.beside.astype(float).mean(axis=0)
     return Proposals(list(found.values()), np.where(np.isfinite(facts.latency), 1 / (1 + np.exp(beside)), np.inf))
+
+
+def _rounds_for(jobs: int) -> int:
+    return min(_MOST_ROUNDS, max(_LEAST_ROUNDS, jobs + 2))
 
 
 def affordable(facts: Facts, samples: int, rounds: int) -> tuple[int, int]:
@@ -87,7 +92,7 @@ def decode(
     rng: np.random.Generator,
     *,
     samples: int,
-    rounds: int = ROUNDS,
+    rounds: int,
     temperature: float = TEMPERATURE,
 ) -> tuple[Ints, Floats]:
     """Tables of counts [S, P, J + 1], the last column idle, and the shares [S, P, J + 1] the network last gave."""
