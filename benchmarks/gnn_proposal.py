@@ -37,11 +37,13 @@ Ints = NDArray[np.int64]
 class Verdict:
     """One scene. `costs`: the objective of each way's best proposal with the best cut found inside each group, infinite
     where a job waits; `quick`: the network's with a few quick looks at cuts only; `drawn`: each network's as they were
-    drawn, one look each, nothing refined; `ratios`: the network's over each baseline's, next to nothing where only the
+    drawn, one look each, nothing refined; `likeliest`: each network's first answer alone, with the best cut found, so
+    that no price chooses among several; `ratios`: the network's over each baseline's, next to nothing where only the
     baseline lets a job wait."""
 
     quick: float
     drawn: dict[str, float]
+    likeliest: dict[str, float]
     costs: dict[str, float]
     ratios: dict[str, float]
 
@@ -83,8 +85,9 @@ def verdict(given: Given, others: dict[str, Path], scene: Scene) -> Verdict:
     quick, ours = cost_of(*_proposed(scene, network))
     costs = {"network": ours, "paper": _of_paper(scene, network)}
     costs |= {name: cost_of(*_proposed(scene, load(folder)))[1] for name, folder in others.items()}
-    drawn = {name: _as_drawn(scene, load(folder)) for name, folder in {"network": given.network, **others}.items()}
-    return Verdict(quick, drawn, costs, _over_baselines(scene, ours))
+    raw = {name: _as_drawn(scene, load(folder)) for name, folder in {"network": given.network, **others}.items()}
+    drawn, likeliest = ({name: pair[i] for name, pair in raw.items()} for i in (0, 1))
+    return Verdict(quick, drawn, likeliest, costs, _over_baselines(scene, ours))
 
 
 def _proposed(scene: Scene, network: Network) -> tuple[GroupSearch, list[Deal]]:
@@ -92,12 +95,13 @@ def _proposed(scene: Scene, network: Network) -> tuple[GroupSearch, list[Deal]]:
     return search, propose(search, network, scene.seed, samples=SAMPLES, times=TIMES)
 
 
-def _as_drawn(scene: Scene, network: Network) -> float:
-    """The least objective of proposals with one look at each, infinite where a job waits."""
+def _as_drawn(scene: Scene, network: Network) -> tuple[float, float]:
+    """The least objective of proposals with one look at each, and that of the first, the likeliest, with the best cut
+    found; infinite where a job waits."""
     search = scene.search(3)
     deals = proposals(search.packed, np.random.default_rng(scene.seed), samples=SAMPLES, network=network).deals
     least = min(search.cost(search.judged(deal.owner, deal.recipes)) for deal in deals)
-    return least if runs(search, least) else math.inf
+    return least if runs(search, least) else math.inf, cost_of(search, deals[:1])[1]
 
 
 def _of_paper(scene: Scene, network: Network) -> float:
@@ -159,11 +163,15 @@ def _figures(report: Report, verdicts: Sequence[tuple[Verdict, float]]) -> None:
         report.figure(f"{name}_median_gap_percent", 100 * gap)
         if name != "paper":
             report.figure(f"{name}_over_full", gap / full, least=1.2)
-    drawn = {name: middle([v.drawn[name] / best - 1 for v, best in verdicts]) for name in verdicts[0][0].drawn}
-    for name, gap in drawn.items():
-        report.figure(f"as_drawn_{name}_median_gap_percent", 100 * gap)
-        if name != "network":
-            report.figure(f"as_drawn_{name}_over_full", gap / drawn["network"], least=1.2)
+    for way, found in (
+        ("as_drawn", [(v.drawn, best) for v, best in verdicts]),
+        ("likeliest", [(v.likeliest, best) for v, best in verdicts]),
+    ):
+        medians = {name: middle([costs[name] / best - 1 for costs, best in found]) for name in found[0][0]}
+        for name, gap in medians.items():
+            report.figure(f"{way}_{name}_median_gap_percent", 100 * gap)
+            if name != "network":
+                report.figure(f"{way}_{name}_over_full", gap / medians["network"], least=1.2)
 
 
 def _percent(gap: float) -> str:
