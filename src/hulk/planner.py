@@ -2,9 +2,10 @@
 
 1. Every job gets a `JobSpace`: what it may use, and prices for any shape of it.
 2. `GroupSearch` deals the machines out: the network's proposals and random deals race, a recipe judges each group.
-   (Where money counts, `assign` gives every job a compact group instead.)
+   (Where money counts, `assign` adds starts with few machines.)
 3. `Polisher` improves the best of them: machines change hands, pipelines change shape.
-4. Each job's cuts and shares are refined by the true price, and the plan is checked.
+4. Each job's cuts and shares are refined by the true price, and the plan is checked. Where a limit or a deadline is
+   then broken by a little, the search goes on with some slack.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy as np
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
+from hulk.cost.price import price_job
+from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -28,20 +31,19 @@ from hulk.errors import InputError
 from hulk.propose import paper_policy, starts
 from hulk.propose.network import Proposing
 from hulk.search import dealing, polish
-from hulk.search.assign import assign, state_bytes
+from hulk.search.assign import choose, ways_of
 from hulk.search.dealing import Deal
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
-from hulk.search.objective import Objective
+from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polisher import Polisher
 from hulk.search.seeds import arrange, neighbours
 from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
-from hulk.units import format_size
+from hulk.search.waiting import why_waiting
 
-_SCALES = (1.0, 0.3, 3.0, 0.1, 10.0)
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _SEED_STEP = 1_000_003
 # Shares of the time limit, the first one of the moves as well: until machines are dealt out, until they are once more
@@ -53,8 +55,12 @@ _COOLING = ((0.85, 0.01), (0.92, 0.002))
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
 _SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
-Progress = Callable[[float, float], None]
-"""Called with seconds since the start and the objective, whenever a better plan is found."""
+# With money: choices among the ways to run, of the time limit until the ways are known, and of the moves for deals.
+_CHOICES, _WAYS, _FOR_DEALS = 8, 0.3, 0.2
+# Shares of limits and deadlines left unused where the search was a little over them in full, one after the other.
+_SLACKS = (0.003, 0.02)
+Progress = Callable[[float, Score], None]
+"""Called with seconds since the start and the score, whenever a better plan is found."""
 
 
 class Policy(Enum):
@@ -66,14 +72,19 @@ class Policy(Enum):
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan with each job's seconds a step (None: it waits), the objective, how much was tried, and whether the clock
+    """A plan with each job's seconds a step (None: it waits), how good it is, how much was tried, and whether the clock
     (or `stop`) ended the search before its moves did: then the same seed may give another plan."""
 
     plan: Plan
     seconds: Mapping[str, float | None]
-    cost: float
+    score: Score
     evaluations: int
     hurried: bool = False
+
+    @property
+    def cost(self) -> float:
+        """What was made small: by default the weighted sum of times to finish, jobs that wait or are late included."""
+        return self.score.goal
 
 
 def plan_in_parallel(
@@ -96,7 +107,7 @@ def plan_in_parallel(
     ]
     own = partial(plan_jobs, cluster, jobs, seed=seed, objective=objective, **options)
     found = side_by_side(own, searches, stop=options.get("stop", lambda: False))
-    best = min(found, key=lambda result: result.cost)
+    best = min(found, key=lambda result: result.score)
     return replace(best, hurried=any(result.hurried for result in found))
 
 
@@ -112,26 +123,30 @@ def plan_jobs(
     seed: int = 0,
     progress: Progress | None = None,
     keep_from: Mapping[str, frozenset[str]] | None = None,
+    pins: Mapping[str, frozenset[str]] | None = None,
     network: Proposing | None = None,
     policy: Policy = Policy.SEARCH,
     stop: Callable[[], bool] = lambda: False,
 ) -> PlanResult:
     """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it
-    short. `keep_from` names, for a job, machines it must not use; a `network` proposes where to start. When `stop` says
-    so, the best so far is the answer."""
+    short. `keep_from` names, for a job, machines it must not use, `pins` those it must use, and no other job may; a
+    `network` proposes where to start. When `stop` says so, the best so far is the answer."""
     rng = np.random.default_rng(seed)
-    places = Places.of(cluster)
-    without = keep_from or {}
+    pinned = pins or {}
+    places = Places.of(cluster, apart=frozenset().union(*pinned.values()))
     spaces = [
-        JobSpace(job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset()))
+        JobSpace(
+            job, cluster, places, compute=compute, engine=engine,
+            without=_without(job.name, keep_from or {}, pinned), pins=pinned.get(job.name, frozenset()),
+        )
         for job in jobs
-    ]
+    ]  # fmt: skip
     load_compiled(spaces[0])
     begin = time.monotonic()  # compiling, which happens once on a machine, does not count
     groups = GroupSearch(spaces, rng)
     polisher = Polisher(groups, objective or Objective(), report=_telling(progress, begin), stop=stop)
     if policy is Policy.PAPER:
-        return _result(polisher, _as_the_paper_does(groups, network), cluster)
+        return _result(polisher, _as_the_paper_does(groups, network))
     states = _first_states(polisher, _Starts(int(_DEALING * evaluations), network, begin, time_limit))
     # A race of the best starts, then on with the winner, which cools twice: a large job's gains must not cost the small
     # ones their best machines.
@@ -139,18 +154,35 @@ def plan_jobs(
         polisher.run(each, moves=evaluations // 20, deadline=begin + until * time_limit, hot=0.03)
         for each, until in zip(states, _RACE, strict=False)
     ]
-    state = min(race, key=polisher.cost)
+    state = min(race, key=polisher.score)
     for until, hot in _COOLING:
         state = polisher.run(state, moves=evaluations // 10, deadline=begin + until * time_limit, hot=hot)
-    return _result(polisher, state, cluster)
+    result = _result(polisher, state)
+    for slack in _SLACKS:
+        if not result.score.broken or polisher.score(state).broken:
+            break
+        polisher.tighten(slack)
+        more = time.monotonic() + 0.1 * time_limit
+        state = polisher.run(state, moves=max(1, evaluations // 20), deadline=more, hot=_COOLING[-1][1])
+        result = min(result, _result(polisher, state), key=lambda one: one.score)
+    return result
 
 
-def _result(polisher: Polisher, state: State, cluster: Cluster) -> PlanResult:
+def _without(job: str, keep_from: Mapping[str, frozenset[str]], pins: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The machines a job must not use: those it is kept from, and those other jobs must use."""
+    others = (names for other, names in pins.items() if other != job)
+    return keep_from.get(job, frozenset()).union(*others)
+
+
+def _result(polisher: Polisher, state: State) -> PlanResult:
+    """The state as a plan, scored by its price in full, without slack."""
     spaces = polisher.groups.spaces
-    plan, seconds = _finish(spaces, state, cluster)
-    finished = State(state.skeletons, [seconds[space.job.name] for space in spaces], state.owner)
+    objective = replace(polisher.objective, slack=0.0)
+    plan, outcomes = _finish(spaces, state, objective)
+    seconds = {space.job.name: outcome.seconds for space, outcome in zip(spaces, outcomes, strict=True)}
+    score = objective.score([space.job for space in spaces], outcomes)
     tried = polisher.groups.tried + sum(space.evaluations for space in spaces)
-    return PlanResult(plan, seconds, polisher.cost(finished), tried, polisher.groups.hurried)
+    return PlanResult(plan, seconds, score, tried, polisher.groups.hurried)
 
 
 def load_compiled(space: JobSpace) -> None:
@@ -164,7 +196,9 @@ def load_compiled(space: JobSpace) -> None:
 def _load_dealing(space: JobSpace) -> None:
     """Price the smallest plan there is, and make a deal: all that a search calls, so that none compiles in its time."""
     slot = Slot(0, space.degrees[0])
-    space.plan(Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0])))
+    smallest = Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0]))
+    if space.seconds(smallest) >= 0:
+        space.plan(smallest)
     groups = GroupSearch([space], np.random.default_rng(0))
     groups.state(groups.combined(groups.drawn()))
 
@@ -189,22 +223,24 @@ class _Starts:
 def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
     begin, time_limit, groups = given.begin, given.time_limit, polisher.groups
+    found: list[State] = []
     if polisher.objective.needs_money:
-        found = _assigned(groups, begin, time_limit)
+        found = _frugal(polisher, begin, time_limit)
     else:
-        groups.report = polisher.report
-        deals = groups.deals(
-            moves=given.moves,
-            deadline=begin + _DEALING * time_limit,
-            stop=polisher.stop,
-            starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
-            length=given.moves / (_DEALING * EVALUATIONS),
-        )
-        deals = groups.without_waiting(
-            deals, moves=given.moves // 2, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
-        )
-        found = [groups.state(deal) for deal in deals]
-    found = sorted(found, key=polisher.cost)[: len(_RACE)]
+        groups.report = lambda deal: polisher.report(polisher.deal_score(deal)) if polisher.report else None
+    moves = int(given.moves * (_FOR_DEALS if found else 1.0)) or 1
+    deals = groups.deals(
+        moves=moves,
+        deadline=begin + _DEALING * time_limit,
+        stop=polisher.stop,
+        starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
+        length=moves / (_DEALING * EVALUATIONS),
+    )
+    deals = groups.without_waiting(
+        deals, moves=moves // 2 or 1, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
+    )
+    found += [groups.state(deal) for deal in deals]
+    found = sorted(found, key=polisher.score)[: len(_RACE)]
     for state in found:
         for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):
             if skeleton is None:
@@ -212,23 +248,33 @@ def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
             if time.monotonic() - begin > _ARRANGING * time_limit:
                 groups.hurried = True
                 continue
-            better = arrange(space, sorted(skeleton.machines))
-            if better and 0 <= better[1] < (state.seconds[job] or 0.0):
-                state.apply({job: better[0]}, {job: better[1]})
-    return sorted(found, key=polisher.cost)
+            _rearrange(polisher, state, job, space)
+    return sorted(found, key=polisher.score)
 
 
-def _telling(progress: Progress | None, begin: float) -> Callable[[float], None] | None:
+def _rearrange(polisher: Polisher, state: State, job: int, space: JobSpace) -> None:
+    """A job in the best shape on its machines, where that is better than the one it has."""
+    skeleton = state.skeletons[job]
+    better = arrange(space, sorted(skeleton.machines)) if skeleton else None
+    if better is None or better[1] < 0:
+        return
+    trial = state.copy()
+    trial.apply({job: better[0]}, {job: better[1]})
+    if polisher.score(trial) < polisher.score(state):
+        state.apply({job: better[0]}, {job: better[1]})
+
+
+def _telling(progress: Progress | None, begin: float) -> Callable[[Score], None] | None:
     """Progress for whoever asks, whenever the best so far is a better one."""
     if progress is None:
         return None
-    tell, least = progress, float("inf")
+    tell, least = progress, Score(float("inf"), 0.0, 0.0)
 
-    def report(cost: float) -> None:
+    def report(score: Score) -> None:
         nonlocal least
-        if cost < least:
-            least = cost
-            tell(time.monotonic() - begin, cost)
+        if score < least:
+            least = score
+            tell(time.monotonic() - begin, score)
 
     return report
 
@@ -250,26 +296,24 @@ def _as_the_paper_does(groups: GroupSearch, network: Proposing | None) -> State:
     if network is None:
         raise InputError("the paper's policy needs the network", hint="leave --no-gnn away")
     state = groups.state(groups.judged(paper_policy(groups.packed, network)))
-    for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):
-        better = arrange(space, sorted(skeleton.machines)) if skeleton else None
-        if better and 0 <= better[1] < (state.seconds[job] or 0.0):
-            state.apply({job: better[0]}, {job: better[1]})
+    by_time = Polisher(groups, Objective())
+    for job, space in enumerate(groups.spaces):
+        _rearrange(by_time, state, job, space)
     return state
 
 
-def _assigned(groups: GroupSearch, begin: float, time_limit: float) -> list[State]:
-    """Several assignments, with machines dearer or cheaper."""
-    spaces, rng = groups.spaces, groups.rng
-    found: list[State] = []
-    for attempt, scale in enumerate(_SCALES):
-        if attempt and time.monotonic() - begin > 0.3 * time_limit:
-            groups.hurried = True
-            break
-        until = max(time.monotonic(), begin) + 0.25 * time_limit
-        ways, hurried = assign(spaces, rng=rng, scale=scale, most_centres=_centres(spaces), deadline=until)
+def _frugal(polisher: Polisher, begin: float, time_limit: float) -> list[State]:
+    """Good choices among many ways to run each job, from a part of a machine to large groups."""
+    groups, ways = polisher.groups, []
+    for done, space in enumerate(groups.spaces):
+        now = time.monotonic()
+        until = now + (begin + _WAYS * time_limit - now) / (len(groups.spaces) - done)
+        found, hurried = ways_of(
+            space, rng=groups.rng, jobs=len(groups.spaces), most_centres=_centres(groups.spaces), deadline=until
+        )
         groups.hurried |= hurried
-        found.append(State.of([s.skeleton for s in ways], [s.seconds if s.skeleton else None for s in ways]))
-    return found
+        ways.append(found)
+    return choose(groups.spaces, ways, polisher.objective, rng=groups.rng, tries=_CHOICES)
 
 
 def _centres(spaces: Sequence[JobSpace]) -> int:
@@ -278,51 +322,73 @@ def _centres(spaces: Sequence[JobSpace]) -> int:
     return 12 if machines <= 64 else 4 if machines <= 2000 else 2
 
 
-def _finish(spaces: Sequence[JobSpace], state: State, cluster: Cluster) -> tuple[Plan, dict[str, float | None]]:
-    """Refined plans of the jobs that run, reasons for those that wait, and the machines nobody uses."""
-    plans: dict[str, JobPlan] = {}
-    seconds: dict[str, float | None] = {}
-    waiting: dict[str, str] = {}
+def _finish(spaces: Sequence[JobSpace], state: State, objective: Objective) -> tuple[Plan, list[Outcome]]:
+    """Refined plans of the jobs that run, reasons for those that wait, the machines nobody uses; and every job's
+    outcome."""
+    choices: list[list[_Made]] = []
     for space, skeleton in zip(spaces, state.skeletons, strict=True):
-        name = space.job.name
-        if skeleton is None:
-            seconds[name] = None
-            waiting[name] = why_waiting(space)
-            continue
-        plans[name], seconds[name] = _refined(space, skeleton)
+        way = _priced if objective.needs_money else _refined
+        choices.append(way(space, skeleton) if skeleton else [])
+    chosen = _best_together([space.job for space in spaces], choices, objective)
+    outcomes = [made.outcome if made else Outcome(None) for made in chosen]
+    plans = {space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made}
+    waiting = {
+        space.job.name: why_waiting(space, alone=len(spaces) == 1) for space in spaces if space.job.name not in plans
+    }
     used = {stage.machine for plan in plans.values() for pipeline in plan.pipelines for stage in pipeline.stages}
+    cluster = spaces[0].cluster
     idle = tuple(machine.name for machine in cluster.machines if machine.name not in used)
     plan = Plan(plans, idle, waiting)
     check_plan(plan, cluster, [space.job for space in spaces])
-    return plan, seconds
+    return plan, outcomes
 
 
-def _refined(space: JobSpace, skeleton: Skeleton) -> tuple[JobPlan, float]:
+@dataclass(frozen=True)
+class _Made:
+    """A job's plan, cut and shared, with what it takes and costs."""
+
+    plan: JobPlan
+    outcome: Outcome
+
+
+def _best_together(jobs: Sequence[Job], choices: Sequence[Sequence[_Made]], objective: Objective) -> list[_Made | None]:
+    """One of each job's choices (None where there is none): the first ones, or others where that is better."""
+    chosen = [made[0] if made else None for made in choices]
+    for job, made in enumerate(choices):
+
+        def scored(one: _Made, job: int = job) -> Score:
+            trial = [one if i == job else other for i, other in enumerate(chosen)]
+            return objective.score(jobs, [other.outcome if other else Outcome(None) for other in trial])
+
+        if made:
+            chosen[job] = min(made, key=scored)
+    return chosen
+
+
+def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     """A skeleton's plan with cuts and shares refined; for small ones, the best over other shapes of the same machines
     and other settings, each refined."""
-    best = space.plan(skeleton)
-    if not space.is_small(skeleton):
-        return best
-    again = arrange(space, sorted(skeleton.machines), keep=12)
-    candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
-    for candidate in candidates:
-        for settings in (candidate.settings, *neighbours(space, candidate.settings, _DENSE)):
-            trial = Skeleton(candidate.chains, settings)
-            if space.is_small(trial) and space.seconds(trial) >= 0:
-                best = min(best, space.plan(trial, rounds=4), key=lambda entry: entry[1])
-    return best
+    if space.seconds(skeleton) < 0:
+        return []
+    found = [space.plan(skeleton)]
+    if space.is_small(skeleton):
+        again = arrange(space, sorted(skeleton.machines), keep=12)
+        candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
+        for candidate in candidates:
+            for settings in (candidate.settings, *neighbours(space, candidate.settings, _DENSE)):
+                trial = Skeleton(candidate.chains, settings)
+                if space.is_small(trial) and space.seconds(trial) >= 0:
+                    found.append(space.plan(trial, rounds=4))
+    plan, seconds = min(found, key=lambda made: made[1])
+    return [_Made(plan, Outcome(seconds))]
 
 
-def why_waiting(space: JobSpace) -> str:
-    """Why a job found no place, in words a person can act on."""
-    if not space.allowed:
-        return "no machine is in a region where it may run"
-    machines = [space.cluster.machines[i] for i in space.allowed]
-    need, have = state_bytes(space), sum(machine.memory * machine.gpus for machine in machines)
-    where = "all machines" if len(machines) == len(space.cluster.machines) else "the machines it may use"
-    if need > have:
-        return f"its weights and optimizer state take {format_size(need)}, and {where} have {format_size(have)}"
-    return (
-        f"no group of machines that reach each other was found to hold its {format_size(need)} of weights and "
-        f"optimizer state beside the other jobs ({where} have {format_size(have)})"
-    )
+def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
+    """A skeleton's plan refined, and as it is: a quicker step sends more bytes an hour, and they cost."""
+    found = []
+    for rounds in (8, 0) if space.seconds(skeleton) >= 0 else ():
+        plan, _ = space.plan(skeleton, rounds=rounds)
+        price = price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
+        if isinstance(price, JobPrice):
+            found.append(_Made(plan, Outcome(price.step, price.money.total)))
+    return found

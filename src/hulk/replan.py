@@ -23,7 +23,7 @@ from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
-from hulk.planner import plan_jobs, why_waiting
+from hulk.planner import plan_jobs
 from hulk.propose.network import Proposing
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
@@ -31,6 +31,7 @@ from hulk.search.existing import change_cluster, machines_of, restrict, skeleton
 from hulk.search.objective import job_cost
 from hulk.search.options import JobChange, Option, Refused, Replan, Scene, payback
 from hulk.search.repair import growths, repairs
+from hulk.search.waiting import why_waiting
 
 _CLEARLY = 0.01  # share of the time of the jobs it touches that a change must save where it is a choice
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
@@ -217,7 +218,8 @@ def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) ->
 def _why(scene: Scene, job: Job, chosen: Option) -> str:
     if job.name in scene.plan.waiting and not chosen.how:
         return scene.plan.waiting[job.name]
-    return why_waiting(JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine))
+    space = JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine)
+    return why_waiting(space, alone=len(scene.jobs) == 1)
 
 
 def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:

@@ -53,7 +53,8 @@ def _rate_units() -> dict[str, float]:
 _UNITS: dict[Dimension, dict[str, float]] = {
     Dimension.TIME: {
         "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0,
-        "min": 60.0, "h": _HOUR, "d": 24 * _HOUR,
+        "min": 60.0, "h": _HOUR, "d": 24 * _HOUR, "minutes": 60.0, "hour": _HOUR, "hours": _HOUR,
+        "day": 24 * _HOUR, "days": 24 * _HOUR, "week": 168 * _HOUR, "weeks": 168 * _HOUR,
     },
     Dimension.SIZE: _size_units(),
     Dimension.BANDWIDTH: _bandwidth_units(),

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import warnings
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,11 +16,16 @@ from hulk.cli.price import JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from hulk.cost.compute import ComputeModel
+    from hulk.cost.report import PlanPrice
+    from hulk.domain.cluster import Cluster
+    from hulk.domain.job import Job
+    from hulk.domain.plan import Plan
     from hulk.planner import Policy
     from hulk.propose import Network
-    from hulk.search.objective import Objective
+    from hulk.search.objective import Score
 
 ClusterArgument = Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")]
 JobsArgument = Annotated[str, typer.Argument(help="a jobs file, or the name of bundled jobs")]
@@ -29,9 +34,13 @@ LimitOption = Annotated[float, typer.Option("--time-limit", min=0.1, help="secon
 EvaluationsOption = Annotated[int, typer.Option(min=1, help="shapes to try: more is better and slower")]
 SeedOption = Annotated[int, typer.Option(min=0, help="the same seed gives the same plan")]
 CostOption = Annotated[str | None, typer.Option(help='most throughput for at most this, such as "50 $/h"')]
-ThroughputOption = Annotated[float | None, typer.Option(min=0, help="least money for at least so many tokens/s")]
-ExactOption = Annotated[bool, typer.Option("--exact", help="the proven optimum; small cases only")]
-PinOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine for a job")]
+ThroughputOption = Annotated[float | None, typer.Option(help="least money for at least so many tokens/s, all jobs")]
+CheapestOption = Annotated[bool, typer.Option("--cheapest", help="least money to finish that meets every deadline")]
+ExactOption = Annotated[
+    bool,
+    typer.Option("--exact", help="the proven optimum of the default objective, however long it takes; small cases"),
+]
+PinOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: the job uses this machine, and no other does")]
 WorkersOption = Annotated[int, typer.Option(min=1, max=64, help="searches side by side; the best one counts")]
 AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine from a job")]
 NoGnnOption = Annotated[bool, typer.Option("--no-gnn", help="search without the graph network's proposals")]
@@ -41,6 +50,8 @@ _HURRIED = (
     "The search was ended before all its tries were made (--time-limit, Ctrl-C): a longer one may find a better plan, "
     "and the same seed may find another one."
 )
+
+_NEAREST = "This is the nearest to it that was found: a longer search (--evaluations, --time-limit) may find more."
 
 
 def plan(
@@ -52,6 +63,7 @@ def plan(
     seed: SeedOption = 0,
     max_cost: CostOption = None,
     min_throughput: ThroughputOption = None,
+    cheapest: CheapestOption = False,
     exact: ExactOption = False,
     pin: PinOption = None,
     avoid: AvoidOption = None,
@@ -62,9 +74,11 @@ def plan(
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
 
-    Ctrl-C ends the search with the best plan so far. Exit code 3 when a job finds no place; the others are planned.
+    Ctrl-C ends the search with the best plan so far. Exit code 3 when a job finds no place (the others are planned),
+    and when a limit or a deadline cannot be kept: then the nearest plan found is shown, and not written.
     """
     from hulk.cli.inputs import announce_compilation
+    from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.compute import ComputeModel
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
@@ -74,14 +88,15 @@ def plan(
 
     machines, work = load_cluster(cluster), load_jobs(jobs)
     compute = ComputeModel(bundled_profiles())
-    keep = _reservations(pin or [], avoid or [], [job.name for job in work], machines.machine)
-    objective = _objective(max_cost, min_throughput)
+    wishes = read_wishes(pin or [], avoid or [], work, machines)
+    objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
     announce_compilation(search=True)
     if exact:
         from hulk.search.exact import solve_exactly
 
-        best, _ = solve_exactly(machines, work, compute=compute)
+        refuse_with_exact({"--pin": bool(pin), "--cheapest, --max-cost and --min-throughput": objective.needs_money})
+        best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid)
         hurried = False
     else:
         from hulk.errors import InputError
@@ -90,52 +105,79 @@ def plan(
         network = None if no_gnn else usable_network()
         if network is None and way is Policy.PAPER:
             raise InputError("--policy paper needs the network", hint="it could not be read; see above")
-        with _Bar(partial(objective.describe, jobs=work), quiet=as_json) as bar:
+        with _Bar(objective.describe, quiet=as_json) as bar:
             result = plan_in_parallel(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
-                seed=seed, progress=bar.update, keep_from=keep, stop=bar.interrupted, workers=workers,
-                network=network, policy=way,
+                seed=seed, progress=bar.update, keep_from=wishes.avoid, pins=wishes.pins, stop=bar.interrupted,
+                workers=workers, network=network, policy=way,
             )  # fmt: skip
         best = result.plan
         hurried = result.hurried
     price = price_plan(best, machines, work, compute=compute)
-    if out:
+    broken = broken_promises(best, price, work, objective, wishes)
+    if out and not broken:
         save_plan(best, out, cluster=machines.name)
+    answer = _Answer(best, price, machines, work, broken, hurried, out)
     if as_json:
-        from hulk.cli.price import to_json
-        from hulk.io.plan_file import dump_plan
-
-        document = {
-            "plan": json.loads(dump_plan(best, cluster=machines.name)),
-            "price": to_json(price),
-            "ended_early": hurried,
-        }
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        _print_json(answer)
     else:
-        from hulk.cli.answer import render_plan
-        from hulk.cli.screen import console
-        from hulk.io.gpus import load_gpus
-        from hulk.whatif import suggest
-
-        hints = suggest(best, machines, work, compute=compute, gpus=tuple(load_gpus().values()))
-        render_plan(best, price, machines, work, hints, console())
-        if hurried:
-            console().print(_HURRIED, style="dim")
-        if out:
-            console().print(f"plan: {out}", style="dim")
-    if best.waiting:
+        _print(answer, compute)
+    if best.waiting or broken:
         raise typer.Exit(code=3)
 
 
-def _objective(max_cost: str | None, min_throughput: float | None) -> Objective:
-    from hulk.errors import InputError
-    from hulk.search.objective import Objective
-    from hulk.units import Dimension, parse
+@dataclass(frozen=True)
+class _Answer:
+    """All that is printed of a plan. `broken`: what it does not keep, in words; `out`: the file it goes to."""
 
-    if max_cost is not None and min_throughput is not None:
-        raise InputError("--max-cost and --min-throughput cannot go together", hint="choose one of them")
-    most = None if max_cost is None else parse(max_cost, Dimension.HOURLY)
-    return Objective(most_dollars_per_second=most, least_tokens_per_second=min_throughput)
+    plan: Plan
+    price: PlanPrice
+    cluster: Cluster
+    jobs: Sequence[Job]
+    broken: Sequence[str]
+    hurried: bool
+    out: str | None
+
+
+def _print_json(answer: _Answer) -> None:
+    from hulk.cli.price import to_json
+    from hulk.io.plan_file import dump_plan
+
+    document = {
+        "plan": json.loads(dump_plan(answer.plan, cluster=answer.cluster.name)),
+        "price": to_json(answer.price),
+        "broken": list(answer.broken),
+        "ended_early": answer.hurried,
+    }
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _print(answer: _Answer, compute: ComputeModel) -> None:
+    from hulk.cli.answer import render_plan
+    from hulk.cli.screen import console
+    from hulk.io.gpus import load_gpus
+    from hulk.whatif import suggest
+
+    screen, gpus = console(), tuple(load_gpus().values())
+    hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus)
+    render_plan(answer.plan, answer.price, answer.cluster, answer.jobs, hints, screen)
+    if answer.hurried:
+        screen.print(_HURRIED, style="dim")
+    for words in answer.broken:
+        screen.print(f"not kept: {words}", style="red")
+    if answer.broken:
+        screen.print(_NEAREST + (f" {answer.out} is not written." if answer.out else ""))
+    elif answer.out:
+        screen.print(f"plan: {answer.out}", style="dim")
+
+
+def refuse_with_exact(given: Mapping[str, bool]) -> None:
+    """InputError for options that the exact solver does not know."""
+    from hulk.errors import InputError
+
+    for option, is_given in given.items():
+        if is_given:
+            raise InputError(f"--exact knows the default objective only, and no {option}", hint="plan without --exact")
 
 
 def _policy(name: str, *, no_gnn: bool, exact: bool) -> Policy:
@@ -164,37 +206,10 @@ def usable_network() -> Network | None:
     return network
 
 
-def _reservations(
-    pins: Sequence[str], avoids: Sequence[str], jobs: Sequence[str], machine: Callable[[str], object]
-) -> dict[str, frozenset[str]]:
-    """Job → machines it must not use: those it avoids, and those kept for others."""
-    from hulk.errors import InputError, nearest
-
-    def pair(text: str, option: str) -> tuple[str, str]:
-        job, separator, name = text.partition("=")
-        if not separator:
-            raise InputError(f"{option} {text!r}: write JOB=MACHINE")
-        if job not in jobs:
-            raise InputError(f"{option} {text!r}: no job {job!r}", hint=nearest(job, jobs))
-        machine(name)  # an unknown machine is an error with the nearest known name
-        return job, name
-
-    keep: dict[str, set[str]] = {job: set() for job in jobs}
-    for text in avoids:
-        job, name = pair(text, "--avoid")
-        keep[job].add(name)
-    for text in pins:
-        job, name = pair(text, "--pin")
-        for other in jobs:
-            if other != job:
-                keep[other].add(name)
-    return {job: frozenset(names) for job, names in keep.items()}
-
-
 class _Bar:
     """The best so far, on stderr while the search runs (nothing where nobody looks), and Ctrl-C caught meanwhile."""
 
-    def __init__(self, describe: Callable[[float], str], *, quiet: bool) -> None:
+    def __init__(self, describe: Callable[[Score], str], *, quiet: bool) -> None:
         self._describe = describe
         self._show = not quiet and sys.stderr.isatty()
         self._last = 0.0
@@ -213,12 +228,12 @@ class _Bar:
         """Whether somebody pressed Ctrl-C."""
         return self._interrupted
 
-    def update(self, seconds: float, cost: float) -> None:
+    def update(self, seconds: float, score: Score) -> None:
         """A better plan."""
         now = time.monotonic()
         if self._show and now - self._last > 0.1:
             self._last = now
-            sys.stderr.write(f"\r{seconds:5.1f} s  best so far: {self._describe(cost)}   ")
+            sys.stderr.write(f"\r{seconds:5.1f} s  best so far: {self._describe(score)}   ")
             sys.stderr.flush()
 
     def __exit__(self, *_: object) -> None:

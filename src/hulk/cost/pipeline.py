@@ -17,16 +17,15 @@ The order of passes never depends on timing, so each pass is computed once, in a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner
+from hulk.cost.compiled import inlined, inner, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@njit(cache=True, inline="always")
+@inlined
 def pass_at(position: int, warmup: int, microbatches: int) -> tuple[bool, int]:
     """(is it a forward?, which microbatch) of the pass at a position in a stage's order."""
     if position < warmup:
@@ -40,7 +39,7 @@ def pass_at(position: int, warmup: int, microbatches: int) -> tuple[bool, int]:
     return False, position - microbatches
 
 
-@njit(cache=True, inline="always")
+@inlined
 def forward_position(microbatch: int, warmup: int) -> int:
     """Where a microbatch's forward stands in a stage's order."""
     if microbatch < warmup:
@@ -48,7 +47,7 @@ def forward_position(microbatch: int, warmup: int) -> int:
     return 2 * microbatch - warmup + 1
 
 
-@njit(cache=True, inline="always")
+@inlined
 def backward_position(microbatch: int, warmup: int, microbatches: int) -> int:
     """Where a microbatch's backward stands in a stage's order."""
     if microbatch < microbatches - warmup:
@@ -56,7 +55,7 @@ def backward_position(microbatch: int, warmup: int, microbatches: int) -> int:
     return microbatches + microbatch
 
 
-@njit(cache=True)
+@kernel
 def run_pipeline(
     forward: Floats,
     backward: Floats,

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost import pipeline
-from hulk.cost.compiled import constant, drop_stale, inner, is_cached, lean, maker
+from hulk.cost.compiled import constant, inner, is_cached, kernel, lean, maker
 from hulk.cost.pipeline import backward_position, run_pipeline
 
 Floats = NDArray[np.float64]
@@ -134,7 +132,7 @@ def stage_memory(
     return params * (tables.state_bytes + tables.optimizer_bytes / shards) + held + peak, params, held, peak
 
 
-@njit(cache=True)
+@kernel
 def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage)."""
     status, stage, other = stage_durations(tables, plan, out)
@@ -188,7 +186,7 @@ def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Cut the layers wherever any replica cuts them; each piece syncs among the stages that hold it. Returns as
     `durations` does."""
@@ -268,7 +266,7 @@ def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flow
     return 2 * (n - 1) * (slowest + longest)
 
 
-@njit(cache=True)
+@kernel
 def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
     """Region by region: a pipelined chain adds up inside each region onto its first member, the first members do a ring
     between the regions, and the chains spread the sum. Chains of all regions run side by side."""
@@ -299,7 +297,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
     return 2 * inside + ring_seconds(tables, plan, leaders[:regions], size, flows)
 
 
-@njit(cache=True)
+@kernel
 def step_seconds(
     tables: Tables,
     plan: Encoded,
@@ -406,7 +404,7 @@ def _sync(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: F
                 sync_end[n] = end
 
 
-@njit(cache=True)
+@kernel
 def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
     """Seconds of a step, or −1 where the plan cannot run. `scratch` is [2, N]."""
     status, sets, _ = durations(tables, plan, out)
@@ -417,9 +415,4 @@ def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -
 
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(step_seconds, pipeline) and is_cached(durations, pipeline)
-
-
-drop_stale(step_seconds, pipeline)
-drop_stale(durations, pipeline)
-drop_stale(seconds_of, pipeline)
+    return is_cached(step_seconds) and is_cached(durations)

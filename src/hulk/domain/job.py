@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from math import inf
 
 from hulk.domain.gpu import Precision
 from hulk.domain.model import Model
@@ -29,7 +30,14 @@ class Attention(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """What to train. `tokens` is the budget (None: not given), `global_batch` counts sequences a step."""
+    """What to train.
+
+    global_batch   sequences a step
+    tokens         the budget (None: not given)
+    deadline       seconds in which the budget must be used up (None: whenever)
+    allow          regions where it may run, as patterns; None: everywhere, none: nowhere
+    deny           regions where it must not run; wins over `allow`
+    """
 
     name: str
     model: Model
@@ -39,8 +47,9 @@ class Job:
     attention: Attention = Attention.FUSED
     tokens: float | None = None
     weight: float = 1.0
-    allow: tuple[str, ...] = ()
+    allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
+    deadline: float | None = None
 
     @property
     def tokens_per_step(self) -> int:
@@ -52,8 +61,13 @@ class Job:
         """Steps that use up the token budget; None without a budget."""
         return None if self.tokens is None else self.tokens / self.tokens_per_step
 
+    @property
+    def longest_step(self) -> float:
+        """Seconds a step may take for the job to meet its deadline; infinite where it has none."""
+        return inf if self.deadline is None or self.steps is None else self.deadline / self.steps
+
     def may_run_in(self, region: str) -> bool:
-        """Whether the job's data may be in that region: `deny` wins over `allow`; an empty `allow` allows all."""
+        """Whether the job's data may be in that region: `deny` wins over `allow`."""
         if any(fnmatchcase(region, pattern) for pattern in self.deny):
             return False
-        return not self.allow or any(fnmatchcase(region, pattern) for pattern in self.allow)
+        return self.allow is None or any(fnmatchcase(region, pattern) for pattern in self.allow)

@@ -43,10 +43,12 @@ class JobEntry(Entry):
     """fused never writes the score matrix (FlashAttention), eager does."""
     tokens: Annotated[float, Quantity(Dimension.COUNT, "300B", most=1e18)] | None = None
     """The budget: how many tokens to train on."""
+    deadline: Annotated[float, Quantity(Dimension.TIME, "5 days", most=1e10)] | None = None
+    """The time in which the tokens must be trained on."""
     weight: Annotated[Number, Field(gt=0, le=1e6)] = 1.0
     """How much this job's time counts against the others'."""
     allow: Annotated[list[Pattern], Field(max_length=1000)] = Field(default_factory=list)
-    """Regions where the job may run, as names or patterns such as eu-*; all if none is given."""
+    """Regions where the job may run, as names or patterns such as eu-*; everywhere if left out, nowhere if empty."""
     deny: Annotated[list[Pattern], Field(max_length=1000)] = Field(default_factory=list)
     """Regions where it must not run; wins over `allow`."""
 
@@ -74,6 +76,9 @@ def read_jobs(document: Document, *, folder: Path | None = None) -> tuple[Job, .
     for index, entry in enumerate(validate(document, JobsFile).jobs):
         if entry.name in jobs:
             raise InputError(f"job {entry.name!r} is given twice", where=document.where(("jobs", index, "name")))
+        if entry.deadline is not None and entry.tokens is None:
+            where = document.where(("jobs", index, "deadline"))
+            raise InputError("a deadline needs `tokens`, the work to be done by then", where=where)
         try:
             model = _model(entry, folder or Path())
         except InputError as error:
@@ -88,8 +93,9 @@ def read_jobs(document: Document, *, folder: Path | None = None) -> tuple[Job, .
             attention=entry.attention,
             tokens=entry.tokens,
             weight=entry.weight,
-            allow=tuple(entry.allow),
+            allow=tuple(entry.allow) if "allow" in entry.model_fields_set else None,
             deny=tuple(entry.deny),
+            deadline=entry.deadline,
         )
     return tuple(jobs.values())
 

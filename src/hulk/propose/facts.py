@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.compiled import plain
 from hulk.search.packed import Packed, tables_of
 
 Floats = NDArray[np.float64]
@@ -61,7 +62,7 @@ class Facts:
         members = np.diff(packed.first_member)
         usable = np.add.reduceat(packed.allowed[:, packed.members].astype(float), packed.first_member[:-1], axis=1)
         jobs = range(len(packed.need))
-        cuts = [tables_of.py_func(packed, j, 0).cut for j in jobs]
+        cuts = [plain(tables_of)(packed, j, 0).cut for j in jobs]
         samples = packed.sizes[:, 0]
         return cls(
             members=members,

@@ -1,38 +1,36 @@
-"""Who starts with which machines: compact groups of many sizes for each job, the best that are still free.
-
-A machine given to one job is missing to the others. If every job's time were work / compute, the best weighted sum
-would give each job compute in proportion to sqrt(weight × work), and a unit of compute would be worth the same
-everywhere: that worth is the price a job pays for its group here, so that a job takes more machines only as long as
-they pay.
-"""
+"""Starts for objectives with money: for each job many ways to run, from a part of one machine to large groups, each
+with its seconds and dollars; and of these one for every job, so that the objective is least."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.memory import optimizer_bytes, weight_bytes
 from hulk.search.evaluate import JobSpace
-from hulk.search.objective import job_cost
-from hulk.search.seeds import arrange
+from hulk.search.objective import Objective, Outcome, Score
+from hulk.search.seeds import arrange, base_settings, slots_of, tune
 from hulk.search.skeleton import Settings, Skeleton
+from hulk.search.state import State
 
 Rates = NDArray[np.float64]
 _FAIR_SHARES = 4
-_PATIENCE = 3
+_SWEEPS = 6
+_MOST_WAYS = 300
+_WAITS = Outcome(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A job's skeleton (None: it waits) and its seconds."""
+class Way:
+    """One way to run a job."""
 
-    skeleton: Skeleton | None
-    seconds: float
+    skeleton: Skeleton
+    machines: frozenset[int]
+    outcome: Outcome
 
 
 def machine_rates(space: JobSpace) -> Rates:
@@ -57,76 +55,118 @@ def state_bytes(space: JobSpace) -> float:
     return job.model.params * (weight_bytes(job.precision) + optimizer_bytes(job.precision, job.optimizer))
 
 
-def worth_of_compute(spaces: Sequence[JobSpace], rates: Sequence[Rates]) -> float:
-    """What the objective gains by one more FLOP/s, if time were work / compute."""
-    works = [
-        space.job.weight * (space.job.steps or 1.0) * space.job.model.flops_per_sample * space.job.global_batch
-        for space in spaces
-    ]
-    total = float(np.mean([rate.sum() for rate in rates]))
-    return (sum(sqrt(work) for work in works) / total) ** 2
+def ways_of(
+    space: JobSpace, *, rng: np.random.Generator, jobs: int, most_centres: int, deadline: float
+) -> tuple[list[Way], bool]:
+    """Ways to run a job, beside so many jobs in all, and whether the clock on the monotonic clock cut that short: parts
+    of one machine of every kind, and groups of growing size around several places, all with the machines it must
+    use."""
+    if not space.allowed:
+        return [], False
+    rate = machine_rates(space)
+    most = max(1, _FAIR_SHARES * len(space.allowed) // jobs)
+    ways: dict[Skeleton, Way] = {}
+    made = _skeletons(space, candidate_groups(space, rate, rng, most_centres, most))
+    hurried = False
+    for skeleton in made:
+        way = _way(space, skeleton)
+        if way is not None:
+            ways[skeleton] = way
+        if len(ways) >= _MOST_WAYS or (ways and time.monotonic() > deadline):
+            hurried = len(ways) < _MOST_WAYS
+            break
+    return list(ways.values()), hurried
 
 
-def assign(
+def _skeletons(space: JobSpace, groups: Sequence[Sequence[list[int]]]) -> Iterator[Skeleton]:
+    if len(space.pins) <= 1:
+        for machine in sorted(space.pins) or _one_of_each_place(space):
+            yield from _parts(space, machine)
+    longest = max((len(growing) for growing in groups), default=0)
+    for size in range(longest):  # small groups of all places first: the clock may end this
+        for growing in groups:
+            if size < len(growing):
+                found = arrange(space, sorted(space.pins.union(growing[size])), quick=True)
+                if found is not None and found[1] >= 0:
+                    yield found[0]
+
+
+def _one_of_each_place(space: JobSpace) -> list[int]:
+    first: dict[int, int] = {}
+    for machine in sorted(space.allowed):
+        first.setdefault(space.places.of_machine[machine], machine)
+    return list(first.values())
+
+
+def _parts(space: JobSpace, machine: int) -> Iterator[Skeleton]:
+    """Some of a machine's GPUs, as replicas or as one pipeline; of those that fit, with the switches that suit them."""
+    for degree in space.degrees:
+        slots = slots_of(space, machine, degree)
+        if slots[0].ranks != degree:
+            continue
+        for count in range(1, len(slots) + 1):
+            replicas, pipeline = tuple((slot,) for slot in slots[:count]), (tuple(slots[:count]),)
+            for chains in (replicas, pipeline) if count > 1 else (pipeline,):
+                if len(chains[0]) > len(space.job.model.layers):
+                    continue
+                options = [Skeleton(chains, s) for s in base_settings(space, len(chains), len(chains[0]))]
+                best = min(options, key=lambda option: _rank(space.seconds(option)))
+                if space.seconds(best) >= 0:
+                    yield tune(space, best, space.seconds(best), rounds=1)[0]
+
+
+def _rank(seconds: float) -> float:
+    return seconds if seconds >= 0 else float("inf")
+
+
+def _way(space: JobSpace, skeleton: Skeleton) -> Way | None:
+    dollars = space.dollars(skeleton)
+    if dollars is None:
+        return None
+    return Way(skeleton, frozenset(skeleton.machines), Outcome(space.seconds(skeleton), dollars))
+
+
+def choose(
     spaces: Sequence[JobSpace],
+    ways: Sequence[Sequence[Way]],
+    objective: Objective,
     *,
     rng: np.random.Generator,
-    scale: float = 1.0,
-    most_centres: int = 12,
-    deadline: float = float("inf"),
-) -> tuple[list[Start], bool]:
-    """A group for every job, jobs with the greatest need first, and whether the clock cut that short. `scale` makes
-    machines dearer or cheaper. Every job has its share of the time until the deadline."""
-    rates = [machine_rates(space) for space in spaces]
-    worth = worth_of_compute(spaces, rates) * scale
-    free = set(range(len(spaces[0].cluster.machines)))
-    most = max(1, _FAIR_SHARES * len(free) // len(spaces))
-    starts: list[Start] = [Start(None, -1.0)] * len(spaces)
-    order = sorted(range(len(spaces)), key=lambda j: -state_bytes(spaces[j]))
-    hurried = False
-    for done, j in enumerate(order):
-        now = time.monotonic()
-        until = now + (deadline - now) / (len(order) - done)
-        groups = candidate_groups(spaces[j], free, rates[j], rng, most_centres, most)
-        starts[j] = best_group(spaces[j], groups, rates[j], worth, until)
-        hurried |= time.monotonic() > until
-        skeleton = starts[j].skeleton
-        if skeleton is not None:
-            free -= skeleton.machines
-    return starts, hurried
-
-
-def best_group(
-    space: JobSpace, groups: Sequence[Sequence[list[int]]], rate: Rates, worth: float, deadline: float
-) -> Start:
-    """The job's cheapest group, machines paid for by what their compute is worth. `groups` holds, for each centre,
-    groups of growing size; a centre is left when larger groups have stopped to pay."""
-    best, least = Start(None, -1.0), float("inf")
-    for growing in groups:
-        lowest, worse = float("inf"), 0
-        for group in growing:
-            found = arrange(space, group, quick=True)
-            if found is None or found[1] < 0:
-                continue
-            skeleton, seconds = found
-            cost = job_cost(space.job, seconds) + worth * float(rate[group].sum())
-            if cost < least:
-                best, least = Start(skeleton, seconds), cost
-            worse = 0 if cost < lowest else worse + 1
-            lowest = min(lowest, cost)
-            if worse == _PATIENCE or (best.skeleton is not None and time.monotonic() > deadline):
+    tries: int,
+) -> list[State]:
+    """A way for every job, no machine twice: several good choices, the best first. Each begins with jobs in another
+    order; then one job after the other changes to what is best beside the others, as long as that helps."""
+    jobs = [space.job for space in spaces]
+    found: dict[tuple[Skeleton | None, ...], tuple[Score, State]] = {}
+    for attempt in range(tries):
+        order = rng.permutation(len(jobs)) if attempt else np.argsort([-state_bytes(space) for space in spaces])
+        chosen: list[Way | None] = [None] * len(jobs)
+        score = objective.score(jobs, [_WAITS] * len(jobs))
+        for _ in range(_SWEEPS):
+            before = score
+            for j in order:
+                taken = {m for i, way in enumerate(chosen) if way and i != j for m in way.machines}
+                outcomes = [way.outcome if way else _WAITS for way in chosen]
+                for way in ways[j]:
+                    if taken.isdisjoint(way.machines):
+                        outcomes[j] = way.outcome
+                        trial = objective.score(jobs, outcomes)
+                        if trial < score:
+                            chosen[j], score = way, trial
+            if score == before:
                 break
-        if best.skeleton is not None and time.monotonic() > deadline:
-            break
-    return best
+        skeletons = tuple(way.skeleton if way else None for way in chosen)
+        state = State.of(skeletons, [way.outcome.seconds if way else None for way in chosen])
+        found.setdefault(skeletons, (score, state))
+    return [state for _, state in sorted(found.values(), key=lambda entry: entry[0])]
 
 
 def candidate_groups(
-    space: JobSpace, free: set[int], rate: Rates, rng: np.random.Generator, most_centres: int, most: int
+    space: JobSpace, rate: Rates, rng: np.random.Generator, most_centres: int, most: int
 ) -> list[list[list[int]]]:
     """For several places, groups of growing size around it, nearest machines first, each large enough to hold the
     model; at most `most` machines unless the model needs more."""
-    usable = np.array(sorted(free & space.allowed), np.int64)
+    usable = np.array(sorted(space.allowed), np.int64)
     if not usable.size:
         return []
     of_machine = np.array(space.places.of_machine)

@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, inner, is_cached, lean, maker
-from hulk.search import fit, memo, packed, recipes
+from hulk.cost.compiled import inner, is_cached, kernel, lean, maker
+from hulk.search.late import late_part
 from hulk.search.packed import Packed
 from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, Learned, look
 
@@ -50,7 +48,17 @@ def cost_of(packed: Packed, job: int, seconds: float) -> float:
     cost: float = packed.weight[job] * seconds
     if not seconds >= 0:
         cost = packed.waiting[job] * (1 + 1e-2 * min(-seconds, 1e3) if seconds < 0 else 12.0)
+    elif seconds < np.inf:
+        cost += packed.waiting[job] * late_part(seconds, packed.longest[job])
     return cost
+
+
+@lean
+def keep_pins(packed: Packed, owner: Ints) -> None:
+    """Machines that a job must use go back to it. Nobody else may have them, so they are with it or with nobody."""
+    for k in range(packed.pins.shape[0]):
+        if packed.pins[k, 1] >= 0:
+            owner[packed.pins[k, 0]] = packed.pins[k, 1]
 
 
 @inner
@@ -77,13 +85,14 @@ def _around(packed: Packed, job: int, centre: int, power: float, owner: Ints, fr
     return bool(need <= 0)
 
 
-@njit(cache=True)
+@kernel
 def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
     """Groups drawn at random: job after job takes a share of the power around some place that is free. Recipes and
     times are left open."""
     np.random.seed(seed)
     jobs, machines = packed.allowed.shape
     deal.owner[:] = -1
+    keep_pins(packed, deal.owner)
     deal.recipes[:] = 0
     deal.seconds[:] = np.nan
     exponent = (0.5, 0.75, 1.0)[np.random.randint(0, 3)]
@@ -105,6 +114,9 @@ def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
                 left -= packed.rate[job, m]
                 if left <= 0:
                     break
+        for m in range(machines):
+            if deal.owner[m] == job:  # pinned
+                centre = m
         if centre >= 0:
             before = deal.owner.copy()
             if not _around(packed, job, centre, parts[job] * total, deal.owner, True):
@@ -329,7 +341,7 @@ def draw_job(packed: Packed, deal: Deal) -> int:
     return np.random.randint(0, jobs)
 
 
-@njit(cache=True)
+@kernel
 def improve(
     packed: Packed,
     bench: Bench,
@@ -371,6 +383,7 @@ def improve(
             count = _give(packed, learned, owner, touched)
         if count == 0:
             continue
+        keep_pins(packed, owner)
         before, total, waits = 0.0, 0.0, move < 0
         for i in range(count):
             before += cost_of(packed, touched[i], deal.seconds[touched[i]])
@@ -413,17 +426,15 @@ def total_cost(packed: Packed, deal: Deal) -> float:
 
 @lean
 def running_cost(packed: Packed, deal: Deal) -> float:
-    """The default objective of the jobs that run: a measure of losses that jobs without a place do not drown."""
+    """The time part of the default objective: a measure of losses that jobs without a place, or too late, do not
+    drown."""
     total = 1e-12
     for j in range(deal.seconds.shape[0]):
         if deal.seconds[j] >= 0:
-            total += cost_of(packed, j, deal.seconds[j])
+            total += packed.weight[j] * deal.seconds[j]
     return total
 
 
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(improve, recipes, memo, packed, fit, step, pipeline)
-
-
-drop_stale(improve, recipes, memo, packed, fit, step, pipeline)
+    return is_cached(improve)

@@ -3,6 +3,7 @@ use."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -35,9 +36,10 @@ class Places:
     links: Links
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Places:
-        """Group machines that are alike and have no link of their own."""
-        special = {name for key in cluster.machine_links for name in key}
+    def of(cls, cluster: Cluster, apart: Collection[str] = ()) -> Places:
+        """Group machines that are alike and have no link of their own. Those named `apart` have a place each: which of
+        several alike ones is meant counts."""
+        special = {name for key in cluster.machine_links for name in key}.union(apart)
         known: dict[tuple[object, ...], int] = {}
         rows: list[int] = []
         first: list[Machine] = []
@@ -77,7 +79,8 @@ class JobSpace:
         *,
         compute: ComputeModel,
         engine: Engine,
-        without: frozenset[str] = frozenset(),
+        without: Collection[str] = frozenset(),
+        pins: Collection[str] = frozenset(),
         keep: int = 200_000,
     ) -> None:
         self.job = job
@@ -86,6 +89,7 @@ class JobSpace:
         self.allowed = frozenset(
             i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region) and m.name not in without
         )
+        self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine
         self._books: dict[tuple[int, Recompute], Book] = {}
@@ -196,21 +200,26 @@ class JobSpace:
         return self._rooms[stages]
 
     def plan(self, skeleton: Skeleton, *, rounds: int = 8) -> tuple[JobPlan, float]:
-        """The plan a skeleton stands for, its cuts and shares refined, and the seconds of a step."""
+        """The plan of a skeleton that fits, its cuts and shares refined in so many rounds, and the seconds of a step.
+        ValueError where it does not fit: then it has no cut that could be priced."""
         seconds, encoded, out = self._fit(skeleton)
+        if seconds < 0:
+            raise ValueError(f"a plan was asked of a skeleton that does not fit: {skeleton}")
         settings = skeleton.settings
         scratch = np.zeros((2, len(encoded.machine)))
         tables = self.tables(settings)
-        if seconds >= 0:
-            seconds = float(seconds_of(tables, encoded, out, scratch))
-            rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
-            if rounds:
-                seconds = refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds)
-        return self._job_plan(skeleton, encoded), float(seconds)
+        seconds = float(seconds_of(tables, encoded, out, scratch))
+        rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
+        if rounds:
+            seconds = float(refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds))
+        return self._job_plan(skeleton, encoded), seconds
 
-    def dollars(self, skeleton: Skeleton) -> float:
-        """Dollars of a step of a skeleton that fits, before its cuts are refined."""
+    def dollars(self, skeleton: Skeleton) -> float | None:
+        """Dollars of a step, before its cuts are refined; None where the skeleton does not fit: then it has no cut that
+        could be priced."""
         seconds, encoded, out = self._fit(skeleton)
+        if seconds < 0:
+            return None
         tables = self.tables(skeleton.settings)
         _, sets, _ = durations(tables, encoded, out)
         return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, out, sets, seconds).total

@@ -22,7 +22,7 @@ never slower (it may leave them idle), so a solved pair also bounds the sets ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf
@@ -52,9 +52,10 @@ from hulk.search.exact_chains import (
     time_chains,
 )
 from hulk.search.exact_combine import Found, capacities, combine, digits_of
-from hulk.search.objective import Objective, job_cost
+from hulk.search.objective import Objective, time_cost
 from hulk.search.seeds import arrange
 from hulk.search.skeleton import Settings, Skeleton, Slot, to_job_plan
+from hulk.search.waiting import why_waiting
 
 # What is small enough: machines, GPUs, layers, microbatches; and the chains kept and steps done for one job on one set.
 MOST_MACHINES, MOST_GPUS, MOST_LAYERS, MOST_BATCH = 8, 16, 10, 64
@@ -77,13 +78,18 @@ def solve_exactly(
     compute: ComputeModel,
     engine: Engine = HULK,
     objective: Objective = Objective(),  # noqa: B008  frozen
+    keep_from: Mapping[str, frozenset[str]] | None = None,
 ) -> tuple[Plan, dict[str, float | None]]:
-    """The optimal plan and every job's seconds a step (None: it waits). InputError where the case is too large for it
-    or the objective is not the default one."""
+    """The optimal plan and every job's seconds a step (None: it waits, or no plan meets its deadline). `keep_from`
+    names, for a job, machines it must not use. InputError where the case is too large or money counts."""
     if objective.needs_money:
         raise InputError("the exact solver knows the default objective only", hint="leave out the money limits")
     places = Places.of(cluster)
-    spaces = [JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs]
+    without = keep_from or {}
+    spaces = [
+        JobSpace(job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset()))
+        for job in jobs
+    ]
     _refuse_large(cluster, spaces)
     return _Assignment(cluster, spaces).solve()
 
@@ -165,7 +171,7 @@ class _Assignment:
             others = _sum(self._cost_of(i, m) for i, m in enumerate(masks) if i != j)
             limit = inf
             if best[0] == others[0]:
-                limit = (best[1] - others[1]) / job_cost(self.spaces[j].job, 1.0)
+                limit = (best[1] - others[1]) / time_cost(self.spaces[j].job, 1.0)
             self._learn(j, mask, self.solvers[j].solve(_members(mask), limit * (1 + 1e-6)))
 
     def _cost_of(self, j: int, mask: int) -> Cost:
@@ -174,9 +180,9 @@ class _Assignment:
     def _cost(self, j: int, answer: _Answer, *, bound: bool = True) -> Cost:
         """What a job with this answer costs, at least (`bound`) or by a plan that is known."""
         job = self.spaces[j].job
-        if answer.seconds == inf or (not bound and answer.plan is None):
+        if answer.seconds == inf or answer.seconds > job.longest_step or (not bound and answer.plan is None):
             return job.weight, 0.0, 0
-        return 0.0, job_cost(job, answer.seconds), 0 if answer.exact else 1
+        return 0.0, time_cost(job, answer.seconds), 0 if answer.exact else 1
 
     def _assign(self, costs: list[list[Cost]]) -> list[int]:
         """The best split of the machines by these costs, which no machine more makes worse: a mask per job."""
@@ -223,9 +229,8 @@ class _Assignment:
         seconds: dict[str, float | None] = {}
         for j, mask in enumerate(masks):
             name, answer = self.spaces[j].job.name, self.known[j][mask]
-            if answer.plan is None:
-                alone = self.known[j][self.everything].seconds < inf
-                waiting[name] = "no machines are left for it" if alone else "it fits on none of the machines"
+            if answer.plan is None or answer.seconds > self.spaces[j].job.longest_step:
+                waiting[name] = self._reason(j)
                 seconds[name] = None
             else:
                 jobs[name] = answer.plan
@@ -233,6 +238,15 @@ class _Assignment:
         used = {stage.machine for plan in jobs.values() for pipe in plan.pipelines for stage in pipe.stages}
         idle = tuple(machine.name for machine in self.cluster.machines if machine.name not in used)
         return Plan(jobs, idle, waiting), seconds
+
+    def _reason(self, j: int) -> str:
+        """Why a job waits."""
+        alone = self.known[j][self.everything].seconds
+        if alone == inf:
+            return why_waiting(self.spaces[j], alone=True)
+        if alone > self.spaces[j].job.longest_step:
+            return "no plan finishes it by its deadline, not even with all machines"
+        return "the other jobs have the machines it needs"
 
 
 def _sum(costs: Sequence[Cost] | Iterator[Cost]) -> Cost:

@@ -19,10 +19,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import maker
+from hulk.cost.compiled import kernel, maker
 from hulk.cost.pipeline import run_pipeline
 from hulk.cost.step import (
     ALL,
@@ -95,7 +94,7 @@ def _at_most(time: float, each: float, most: int) -> int:
     return int(time / each)
 
 
-@njit(cache=True)
+@kernel
 def list_chains(
     tables: Tables,
     slots: Slots,
@@ -220,7 +219,7 @@ def list_chains(
     return count
 
 
-@njit(cache=True)
+@kernel
 def write_chain(slots: Slots, pool: Pool, c: int, plan: Encoded, begin: int) -> int:
     """Write chain c into a plan as its stages from `begin`. Returns the stage after its last."""
     a = 0
@@ -233,7 +232,7 @@ def write_chain(slots: Slots, pool: Pool, c: int, plan: Encoded, begin: int) -> 
     return begin + pool.stages[c]
 
 
-@njit(cache=True)
+@kernel
 def at_least(plan: Encoded, out: Durations, m: int) -> float:
     """Seconds of the plan's first pipeline for m microbatches, at least, from its durations and its warm-up.
 
@@ -259,7 +258,7 @@ def at_least(plan: Encoded, out: Durations, m: int) -> float:
     return least
 
 
-@njit(cache=True)
+@kernel
 def best_alone(
     tables: Tables,
     open_tables: Tables,
@@ -304,7 +303,7 @@ def _fits(tables: Tables, plan: Encoded) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def time_chains(
     open_tables: Tables,
     slots: Slots,
@@ -355,7 +354,7 @@ def time_chains(
                 break
 
 
-@njit(cache=True)
+@kernel
 def most_microbatches(
     tables: Tables,
     slots: Slots,

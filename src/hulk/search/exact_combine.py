@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from hulk.cost.compiled import maker
+from hulk.cost.compiled import kernel, maker
 from hulk.cost.step import ALL, FITS, Durations, Encoded, Tables, durations, seconds_of, step_seconds, transfer_seconds
 from hulk.search.exact_chains import Floats, Ints, Pool, Slots, write_chain
 from hulk.search.fit import set_warmup
@@ -26,7 +25,7 @@ class Found(NamedTuple):
     by_region: Ints  # [1] 0 or 1
 
 
-@njit(cache=True)
+@kernel
 def digits_of(slots: Slots) -> Ints:
     """[usage, n] GPUs of each machine for every usage number."""
     n = slots.gpus.shape[0]
@@ -48,7 +47,7 @@ def _within(digits: Ints, u: int, room: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def capacities(digits: Ints, usage: Ints, most: Ints, replicas: int) -> Ints:
     """[p, usage] the most microbatches that p chains do together on GPUs within a usage; −1 where p do not find
     room."""
@@ -102,7 +101,7 @@ def _hop(tables: Tables, plan: Encoded, a: int, b: int, size: float) -> tuple[fl
     return transfer_seconds(tables, plan, a, b, size, flows)
 
 
-@njit(cache=True)
+@kernel
 def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> float:
     """Seconds to add up `size` bytes among these stages, at least, in whatever order and by whichever way of sync."""
     n = members.shape[0]
@@ -277,7 +276,7 @@ def _orders(
             return seconds, priced
 
 
-@njit(cache=True)
+@kernel
 def combine(
     tables: Tables,
     slots: Slots,

@@ -72,8 +72,7 @@ def recut(
     skeleton = skeleton_of(plan, own)
     if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
         return None
-    found, seconds = space.plan(skeleton)
-    return (found, seconds) if seconds >= 0 else None
+    return space.plan(skeleton) if space.seconds(skeleton) >= 0 else None
 
 
 def keep_gpus(

@@ -11,11 +11,9 @@ Search decides which GPUs stand where in which pipeline. Everything after that i
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost import pipeline, step
-from hulk.cost.compiled import constant, drop_stale, inner, lean, maker
+from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.step import (
     ALL,
     FITS,
@@ -134,7 +132,7 @@ def set_warmup(plan: Encoded, p: int, extra: int, gpipe: bool, microbatches: int
         plan.warmup[n] = microbatches if gpipe else min(microbatches, end - n + extra)
 
 
-@njit(cache=True)
+@kernel
 def share(tables: Tables, plan: Encoded, out: Durations, total: int) -> bool:
     """Give each replica its microbatches. False where there are fewer microbatches than replicas.
 
@@ -237,7 +235,7 @@ def least_seconds(plan: Encoded, out: Durations) -> float:
     return least
 
 
-@njit(cache=True)
+@kernel
 def refine(
     tables: Tables, plan: Encoded, out: Durations, scratch: Floats, extra: int, gpipe: bool, seconds: float, rounds: int
 ) -> float:
@@ -348,7 +346,7 @@ def _price(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> fl
     return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
 
 
-@njit(cache=True)
+@kernel
 def fit(
     tables: Tables,
     plan: Encoded,
@@ -412,11 +410,9 @@ def fit(
     if replicas > 1 and least + out.set_seconds[0] >= enough:  # the first layers' gradients are last
         return np.inf
     seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
-    if is_small and seconds < enough:
+    if seconds >= enough:
+        return np.inf  # not its price: refined it might take less
+    if is_small:
         # With few microbatches the slowest stage does not decide alone.
         seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, _ONCE)
     return seconds
-
-
-drop_stale(fit, step, pipeline)
-drop_stale(refine, step, pipeline)

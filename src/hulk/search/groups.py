@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hulk.domain.plan import Recompute, Sync
 from hulk.search import recipes
-from hulk.search.dealing import Deal, deal_out, empty_deal, improve, total_cost
+from hulk.search.dealing import Deal, deal_out, empty_deal, improve, keep_pins, total_cost
 from hulk.search.evaluate import JobSpace
 from hulk.search.packed import pack
 from hulk.search.pool import combine, empty_pool, remember
@@ -67,8 +67,8 @@ class GroupSearch:
         # A job whose state is more than all its machines hold would only keep them from the others.
         self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
         self.bench = recipes.make_bench(self.packed)
-        self.report: Callable[[float], None] | None = None
-        """Hears the cost of a deal whenever one has been looked at."""
+        self.report: Callable[[Deal], None] | None = None
+        """Hears of a deal whenever one has been looked at."""
         self.tried = 0
         self.hurried = False
         """Whether the clock has ended any part of the search before its moves did."""
@@ -128,12 +128,11 @@ class GroupSearch:
         np.cumsum(_TRUST * shares + (1 - _TRUST) / shares.shape[1], axis=1, out=takers)
         np.cumsum(homes, axis=1, out=homes)
 
-    def bar(self, jobs: Ints) -> NDArray[np.bool_]:
-        """No machines for these jobs from now on; what all were allowed until now."""
-        before = self.packed.allowed.copy()
+    def bar(self, jobs: Ints) -> None:
+        """No machines for these jobs from now on, and none that they must use."""
         self.packed.allowed[jobs] = False
+        self.packed.pins[np.isin(self.packed.pins[:, 1], jobs), 1] = -1
         self.pool.size[jobs] = 0
-        return before
 
     def without_waiting(
         self, deals: Sequence[Deal], *, moves: int, deadline: float, stop: Callable[[], bool]
@@ -144,7 +143,8 @@ class GroupSearch:
         held = np.isin(deals[0].owner, waiting)
         if not held.any():
             return list(deals)
-        before = self.bar(waiting)
+        allowed, pins = self.packed.allowed.copy(), self.packed.pins.copy()
+        self.bar(waiting)
         starts = [
             Deal(np.where(np.isin(deal.owner, waiting), -1, deal.owner), deal.recipes, deal.seconds.copy())
             for deal in deals
@@ -152,7 +152,7 @@ class GroupSearch:
         for deal in starts:
             deal.seconds[waiting] = np.nan
         found = self.deals(moves=moves, deadline=deadline, stop=stop, starts=starts)
-        self.packed.allowed[:] = before
+        self.packed.allowed[:], self.packed.pins[:] = allowed, pins
         return found
 
     def _survivors(self, given: list[Deal], drawn: list[Deal], count: int) -> tuple[list[Deal], list[Deal]]:
@@ -177,6 +177,7 @@ class GroupSearch:
         `owner`: each machine's job, or −1."""
         deal = empty_deal(self.packed)
         deal.owner[:] = owner
+        keep_pins(self.packed, deal.owner)
         if known is not None:
             deal.recipes[:] = known
         return self._looked(deal)
@@ -185,6 +186,7 @@ class GroupSearch:
         """A deal in which only some groups are others than before, looked at anew: `owner` each machine's job, or −1;
         `known` [J, COLUMNS] a recipe to try for each group that has changed."""
         deal = before.copy()
+        keep_pins(self.packed, owner)
         differ = owner != before.owner
         for job in np.union1d(owner[differ], before.owner[differ]):
             if job >= 0:
@@ -231,7 +233,7 @@ class GroupSearch:
     def combined(self, deal: Deal) -> Deal:
         """A deal made better in place by groups that this search has seen in others."""
         if combine(self.packed, self.pool, deal, _COMBINATIONS, self.draw_seed()) and self.report:
-            self.report(self.cost(deal))
+            self.report(deal)
         return deal
 
     def _improve(self, deal: Deal, best: Deal, moves: int, hot: float, cold: float) -> None:
@@ -240,7 +242,7 @@ class GroupSearch:
         remember(self.packed, self.pool, deal)
         remember(self.packed, self.pool, best)
         if self.report:
-            self.report(self.cost(best))
+            self.report(best)
 
     def draw_seed(self) -> int:
         """A seed for compiled code."""

@@ -6,15 +6,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hulk.cost.compiled import inlined
 from hulk.cost.step import Encoded
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _ROOM = 1 << 15
 _ODD = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
+# What is left of a number shifted right by 29 and by 31: with its sign, a number and its complement would be one key.
+_LOW_35, _LOW_33 = (1 << 35) - 1, (1 << 33) - 1
 
 
 class Memo(NamedTuple):
@@ -31,25 +33,25 @@ def empty_memo(machines: int) -> Memo:
     return Memo(np.zeros(_ROOM, np.int64), np.zeros(_ROOM), np.zeros(_ROOM), np.full(machines, -1, np.int64))
 
 
-@njit(cache=True, inline="always")
+@inlined
 def key_of(memo: Memo, plan: Encoded, job: int, switches: int) -> int:
     """A number that tells one plan of a job from another: its slots, and switches as one number."""
     key = (job + 1) * _ODD ^ switches
     for p in range(plan.starts.shape[0] - 1):
-        key = (key ^ (key >> 29) ^ -1 - p) * _ODD
+        key = (key ^ (key >> 29 & _LOW_35) ^ -1 - p) * _ODD
         for n in range(plan.starts[p], plan.starts[p + 1]):
             machine = plan.machine[n]
             if memo.first[machine] < 0:
                 memo.first[machine] = n
             slot = (memo.first[machine] << 32) ^ (plan.place[n] << 12) ^ plan.kind[n]
-            key = (key ^ (key >> 29) ^ slot) * _ODD
+            key = (key ^ (key >> 29 & _LOW_35) ^ slot) * _ODD
     for n in range(plan.starts[-1]):
         memo.first[plan.machine[n]] = -1
-    key ^= key >> 31
+    key ^= key >> 31 & _LOW_33
     return key if key != 0 else 1
 
 
-@njit(cache=True, inline="always")
+@inlined
 def recall(memo: Memo, key: int, limit: float) -> float:
     """What is known of a plan: its price, infinite where that is `limit` or more, nan where nothing helps."""
     at = key & (_ROOM - 1)
@@ -63,7 +65,7 @@ def recall(memo: Memo, key: int, limit: float) -> float:
     return seconds
 
 
-@njit(cache=True, inline="always")
+@inlined
 def note(memo: Memo, key: int, seconds: float, limit: float) -> None:
     """Take up a price; infinite: all that is known is that it is `limit` or more. Below zero under a limit: what is
     missing was not counted to the end."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hulk.cost.compiled import kernel
 from hulk.cost.step import Tables
 from hulk.domain.plan import Recompute
 from hulk.search.assign import machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace
-from hulk.search.objective import job_cost
+from hulk.search.objective import job_cost, time_cost
 from hulk.search.skeleton import Settings
 
 Floats = NDArray[np.float64]
@@ -45,6 +45,8 @@ class Packed(NamedTuple):
     work: Floats  # [J] what the objective makes of the job's FLOPs
     weight: Floats  # [J] objective a second of a step
     waiting: Floats  # [J] objective of a job that waits
+    longest: Floats  # [J] seconds a step may take by the job's deadline; infinite where it has none
+    pins: Ints  # [K, 2] machine, and the job that must use it; −1: nobody must
     tied: NDArray[np.bool_]  # [J]
     place: Ints  # [M]
     gpus: Ints  # [M]
@@ -124,9 +126,11 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         allowed=allowed,
         rate=np.array([machine_rates(space) for space in spaces]),
         need=np.array([state_bytes(space) for space in spaces]),
-        work=np.array([job_cost(s.job, s.job.model.flops_per_sample * s.job.global_batch) for s in spaces]),
-        weight=np.array([job_cost(space.job, 1.0) for space in spaces]),
+        work=np.array([time_cost(s.job, s.job.model.flops_per_sample * s.job.global_batch) for s in spaces]),
+        weight=np.array([time_cost(space.job, 1.0) for space in spaces]),
         waiting=np.array([job_cost(space.job, None) for space in spaces]),
+        longest=np.array([space.job.longest_step for space in spaces]),
+        pins=np.array([(m, j) for j, s in enumerate(spaces) for m in sorted(s.pins)], np.int64).reshape(-1, 2),
         tied=np.array([any(layer.tied for layer in space.job.model.layers) for space in spaces]),
         place=of_place,
         gpus=np.array([machine.gpus for machine in machines]),
@@ -159,7 +163,7 @@ def _tours(common: Tables, firsts: Sequence[Tables]) -> Floats:
     return np.stack([common.latency, seconds, seconds])
 
 
-@njit(cache=True)
+@kernel
 def tables_of(packed: Packed, job: int, variant: int) -> Tables:
     """A job's tables at a microbatch size and with or without recomputation: variant = 2 × size + recompute."""
     at = packed.where[job, variant]

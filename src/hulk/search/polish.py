@@ -10,14 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost import pipeline, step
-from hulk.cost.compiled import drop_stale, inner, is_cached, maker
-from hulk.search import fit, memo, packed, recipes
-from hulk.search import reshape as reshape_module
-from hulk.search.dealing import Deal, cost_of, draw_job, running_cost, taker_of, total_cost
+from hulk.cost.compiled import inlined, inner, is_cached, kernel, maker
+from hulk.search.dealing import Deal, cost_of, draw_job, keep_pins, running_cost, taker_of, total_cost
 from hulk.search.packed import Packed
 from hulk.search.recipes import (
     COLUMNS,
@@ -85,7 +81,7 @@ def _copy_job(source: Shapes, target: Shapes, job: int) -> None:
     target.deal.seconds[job] = source.deal.seconds[job]
 
 
-@njit(cache=True)
+@kernel
 def copy_all(source: Shapes, target: Shapes) -> None:
     """All of it."""
     for job in range(source.pipelines.shape[0]):
@@ -296,14 +292,29 @@ def _make(
             return False
         owner[:] = shapes.deal.owner
         owner[move.old[which]] = job if what == _ENTER else -1
+        keep_pins(packed, owner)
         return _from_recipe(packed, bench, job, owner, learned, recipe)
     if what == _LEAVE:
         return _without(bench, move.old[which], way == 1)
     return not waits and _insert(packed, bench, job, move.new[which], way)
 
 
+@inner
+def _has_pinned(packed: Packed, bench: Bench, job: int) -> bool:
+    """Whether the pipelines on the bench use every machine that the job must use."""
+    for k in range(packed.pins.shape[0]):
+        if packed.pins[k, 1] != job:
+            continue
+        found = False
+        for i in range(bench.starts[bench.pipelines[0]]):
+            found = found or bench.machine[i] == packed.pins[k, 0]
+        if not found:
+            return False
+    return True
+
+
 # Inlined for the same reason as the price.
-@njit(cache=True, inline="always")
+@inlined
 def _propose(
     packed: Packed,
     bench: Bench,
@@ -322,6 +333,8 @@ def _propose(
         for way in range(_WAYS[move.what[which]]):
             if not _make(packed, bench, shapes, move, which, way, learned, owner, recipe):
                 continue
+            if not _has_pinned(packed, bench, job):
+                continue
             seconds = priced(packed, bench, job, recipe, np.inf if quickest < 0 else quickest)
             if seconds >= 0 and (quickest < 0 or seconds < quickest):
                 quickest = seconds
@@ -331,7 +344,7 @@ def _propose(
     return count
 
 
-@njit(cache=True)
+@kernel
 def propose(packed: Packed, bench: Bench, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
@@ -341,7 +354,7 @@ def propose(packed: Packed, bench: Bench, shapes: Shapes, trial: Shapes, learned
     return move.jobs[:count]
 
 
-@njit(cache=True)
+@kernel
 def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
     """Take over what a move made of these jobs."""
     for job in jobs:
@@ -350,7 +363,7 @@ def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
         _own(shapes, job)
 
 
-@njit(cache=True)
+@kernel
 def polish(
     packed: Packed,
     bench: Bench,
@@ -390,8 +403,4 @@ def polish(
 
 def is_compiled() -> bool:
     """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(polish, recipes, reshape_module, memo, packed, fit, step, pipeline)
-
-
-drop_stale(polish, recipes, reshape_module, memo, packed, fit, step, pipeline)
-drop_stale(propose, recipes, reshape_module, memo, packed, fit, step, pipeline)
+    return is_cached(polish)

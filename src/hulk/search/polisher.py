@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from hulk.domain.plan import Recompute, Sync
 from hulk.search import recipes
+from hulk.search.dealing import Deal
 from hulk.search.groups import GroupSearch
-from hulk.search.objective import Objective, Outcome, job_cost
+from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polish import Shapes, accept, copy_all, empty_shapes, polish, propose
 from hulk.search.skeleton import Settings, Skeleton
 from hulk.search.state import State
 
 _COLD = 1e-6
 _CHUNK = 64
+_MOST_KNOWN = 100_000
+_WAITS = Outcome(None)
 
 
 class Polisher:
@@ -28,7 +31,7 @@ class Polisher:
         groups: GroupSearch,
         objective: Objective,
         *,
-        report: Callable[[float], None] | None = None,
+        report: Callable[[Score], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.groups = groups
@@ -36,11 +39,23 @@ class Polisher:
         self.report = report
         self.stop = stop
         self._trial = empty_shapes(groups.packed)
-        self._dollars: dict[tuple[int, Skeleton], float] = {}
+        self._jobs = [space.job for space in groups.spaces]
+        self._known: dict[tuple[int, Skeleton], Outcome] = {}
 
-    def cost(self, state: State) -> float:
-        """The objective of a state."""
-        return self._cost(state.skeletons, state.seconds)
+    def score(self, state: State) -> Score:
+        """How good a state is."""
+        return self.objective.score(self._jobs, self._outcomes_of(state))
+
+    def deal_score(self, deal: Deal) -> Score:
+        """How good a deal is, by the times of its jobs."""
+        outcomes = [Outcome(float(seconds)) if seconds >= 0 else _WAITS for seconds in deal.seconds]
+        return Objective(slack=self.objective.slack).score(self._jobs, outcomes)
+
+    def tighten(self, slack: float) -> None:
+        """From now on leave this share of every limit and deadline unused: what a search finds by its own price may be
+        a little over when it is priced in full."""
+        self.objective = replace(self.objective, slack=slack)
+        self.groups.packed.longest[:] = [job.longest_step * (1 - slack) for job in self._jobs]
 
     def run(self, state: State, *, moves: int, deadline: float, hot: float) -> State:
         """The best state found with so many moves, or by the deadline on the monotonic clock; it cools by moves or by
@@ -62,72 +77,75 @@ class Polisher:
             done = max(made / moves, (now - begin) / (deadline - begin))
             self.groups.hurried |= done > made / moves
         self.groups.hurried |= made < moves
-        return min(state, self._state(best), key=self.cost)
+        return min(state, self._state(best), key=self.score)
 
     def _anneal(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
         groups = self.groups
         seed = groups.draw_seed()
         polish(groups.packed, groups.bench, shapes, best, self._trial, groups.learned, moves, hot, cold, seed)
         if self.report:
-            self.report(groups.cost(best.deal))
+            self.report(self.deal_score(best.deal))
 
     def _anneal_money(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
         """The same move by move: dollars come from the price itself."""
-        groups = self.groups
-        now, least = self.cost(self._state(shapes)), self.cost(self._state(best))
+        groups, jobs = self.groups, self._jobs
+        held = [self._outcome(shapes, job) for job in range(len(jobs))]
+        now = self.objective.score(jobs, held)
+        least = self.objective.score(jobs, [self._outcome(best, job) for job in range(len(jobs))])
         for turn in range(moves):
             heat = hot * (cold / hot) ** (turn / moves)
-            jobs = propose(groups.packed, groups.bench, shapes, self._trial, groups.learned, groups.draw_seed())
-            if not jobs.size:
+            touched = propose(groups.packed, groups.bench, shapes, self._trial, groups.learned, groups.draw_seed())
+            if not touched.size:
                 continue
-            after = self.cost(self._state(shapes, jobs.tolist()))
-            gain = (now - after) / max(now - self._waiting(shapes), 1e-12)
-            if gain <= 0 and groups.rng.random() >= np.exp(gain / heat):
+            trial = list(held)
+            for job in touched.tolist():
+                trial[job] = self._outcome(self._trial, job)
+            after = self.objective.score(jobs, trial)
+            loss = after.energy - now.energy
+            if loss > 0 and groups.rng.random() >= np.exp(-loss / heat):
                 continue
-            accept(shapes, self._trial, jobs)
-            now = after
+            accept(shapes, self._trial, touched)
+            held, now = trial, after
             if now < least:
                 least = now
                 copy_all(shapes, best)
                 if self.report:
                     self.report(least)
 
-    def _waiting(self, shapes: Shapes) -> float:
-        """What jobs without a place add to the objective."""
-        seconds = shapes.deal.seconds
-        return sum(job_cost(space.job, None) for space, s in zip(self.groups.spaces, seconds, strict=True) if s < 0)
+    def _outcomes_of(self, state: State) -> list[Outcome]:
+        outcomes = []
+        for job, (skeleton, seconds) in enumerate(zip(state.skeletons, state.seconds, strict=True)):
+            priced = skeleton is not None and self.objective.needs_money
+            outcomes.append(self._priced(job, skeleton) if skeleton and priced else Outcome(seconds))
+        return outcomes
 
-    def _cost(self, skeletons: Sequence[Skeleton | None], seconds: Sequence[float | None]) -> float:
-        spaces = self.groups.spaces
-        if not self.objective.needs_money:
-            return sum(job_cost(space.job, s) for space, s in zip(spaces, seconds, strict=True))
-        outcomes = {}
-        for job, (space, skeleton, taken) in enumerate(zip(spaces, skeletons, seconds, strict=True)):
-            dollars = self._dollars_of(job, skeleton) if skeleton else 0.0
-            outcomes[space.job.name] = Outcome(taken, dollars)
-        return self.objective.cost({space.job.name: space.job for space in spaces}, outcomes)
+    def _outcome(self, shapes: Shapes, job: int) -> Outcome:
+        """What a job's pipelines take and cost."""
+        skeleton = self._skeleton(shapes, job)
+        return self._priced(job, skeleton) if skeleton else _WAITS
 
-    def _dollars_of(self, job: int, skeleton: Skeleton) -> float:
-        if (job, skeleton) not in self._dollars:
-            self._dollars[job, skeleton] = self.groups.spaces[job].dollars(skeleton)
-        return self._dollars[job, skeleton]
+    def _priced(self, job: int, skeleton: Skeleton) -> Outcome:
+        found = self._known.get((job, skeleton))
+        if found is None:
+            dollars = self.groups.spaces[job].dollars(skeleton)
+            found = _WAITS if dollars is None else Outcome(self.groups.spaces[job].seconds(skeleton), dollars)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[job, skeleton] = found
+        return found
 
-    def _state(self, shapes: Shapes, changed: Collection[int] = ()) -> State:
-        """Skeletons again; of the jobs a move has changed, those it would have."""
-        skeletons: list[Skeleton | None] = []
-        seconds: list[float | None] = []
-        for job in range(len(self.groups.spaces)):
-            source = self._trial if job in changed else shapes
-            pipelines = int(source.pipelines[job])
-            taken = float(source.deal.seconds[job])
-            if pipelines == 0 or taken < 0:
-                skeletons.append(None)
-                seconds.append(None)
-                continue
-            starts = source.starts[job, : pipelines + 1]
-            made = self.groups.skeleton(job, source.machine[job], source.ranks[job], starts, source.deal.recipes[job])
-            skeletons.append(made)
-            seconds.append(taken)
+    def _skeleton(self, shapes: Shapes, job: int) -> Skeleton | None:
+        """A job's pipelines again; None where it waits."""
+        pipelines = int(shapes.pipelines[job])
+        if pipelines == 0 or shapes.deal.seconds[job] < 0:
+            return None
+        starts = shapes.starts[job, : pipelines + 1]
+        return self.groups.skeleton(job, shapes.machine[job], shapes.ranks[job], starts, shapes.deal.recipes[job])
+
+    def _state(self, shapes: Shapes) -> State:
+        """Skeletons again."""
+        skeletons = [self._skeleton(shapes, job) for job in range(len(self._jobs))]
+        seconds = [float(s) if made else None for made, s in zip(skeletons, shapes.deal.seconds, strict=True)]
         return State.of(skeletons, seconds)
 
     def _shapes(self, state: State) -> Shapes:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import drop_stale, inner, maker
-from hulk.search import dealing
+from hulk.cost.compiled import inner, kernel, maker
 from hulk.search.dealing import Deal, cost_of
 from hulk.search.packed import Packed
 from hulk.search.recipes import COLUMNS
@@ -64,7 +62,7 @@ def _within(counts: Ints, free: Ints) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def remember(packed: Packed, pool: Pool, deal: Deal) -> None:
     """Take up the groups of a deal whose jobs run. Where there is no room, any other goes."""
     counts = _counted(packed, deal.owner)
@@ -102,7 +100,7 @@ def _without_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> int:
     return left
 
 
-@njit(cache=True)
+@kernel
 def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bool:
     """Make a deal better in place by groups of others. Whether it is."""
     np.random.seed(seed)
@@ -215,7 +213,3 @@ def _hand_out(packed: Packed, pool: Pool, chosen: Ints, owner: Ints) -> bool:
             if lacking[job] > 0:
                 return False
     return True
-
-
-drop_stale(remember, dealing)
-drop_stale(combine, dealing)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import drop_stale, inner, lean
+from hulk.cost.compiled import inlined, inner, kernel, lean
 from hulk.cost.step import Durations, Encoded
 from hulk.cost.tables import empty_durations
-from hulk.search import packed as packed_module
 from hulk.search.fit import fit
 from hulk.search.memo import Memo, empty_memo, key_of, note, recall
 from hulk.search.packed import Packed, tables_of
@@ -179,7 +177,7 @@ def _fold(bench: Bench, begin: int, end: int) -> None:
         return
 
 
-@njit(cache=True)
+@kernel
 def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> bool:
     """Make the job's pipelines: `machine`, `ranks` and `starts` of the bench. False where it has no machines."""
     slots = _lay_slots(packed, bench, job, owner, recipe)
@@ -220,14 +218,14 @@ def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> 
 
 
 # Inlined, so that the price is compiled once and not again for every function on the way to it.
-@njit(cache=True, inline="always")
+@inlined
 def price(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints, limit: float) -> float:
     """Seconds of a step of a job by a recipe, infinite where they are known to be `limit` or more; below zero where it
     does not fit."""
     return priced(packed, bench, job, recipe, limit) if shape(packed, bench, job, owner, recipe) else -1e9
 
 
-@njit(cache=True, inline="always")
+@inlined
 def priced(packed: Packed, bench: Bench, job: int, recipe: Ints, limit: float) -> float:
     """Seconds of a step by the pipelines that lie on the bench, with a recipe's switches, infinite where they are known
     to be `limit` or more; below zero where that does not fit."""
@@ -375,7 +373,7 @@ def bucket_of(gpus: int) -> int:
     return min(BUCKETS - 1, int(2 * np.log2(gpus) + 0.5))
 
 
-@njit(cache=True, inline="always")
+@inlined
 def look(
     packed: Packed,
     bench: Bench,
@@ -424,6 +422,3 @@ def look(
     if 0 <= best < np.inf:
         served[job, bucket] = chosen
     return best
-
-
-drop_stale(shape, packed_module)

@@ -4,17 +4,16 @@ and `starts`, with a recipe's switches. Each returns False where it does not app
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner, lean
+from hulk.cost.compiled import inner, kernel, lean
 from hulk.search.packed import Packed
 from hulk.search.recipes import BY_REGION, EXTRA, EXTRAS, GPIPE, SHARD, VARIANT, Bench
 
 Ints = NDArray[np.int64]
 
 
-@njit(cache=True)
+@kernel
 def reshape(packed: Packed, bench: Bench, job: int, recipe: Ints) -> bool:
     """One change drawn at random; `recipe` has the job's switches and is changed in place."""
     kind = np.random.randint(0, 20)

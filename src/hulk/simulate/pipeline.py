@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from hulk.cost.compiled import plain
 from hulk.cost.pipeline import pass_at
 from hulk.cost.price import Prepared
 from hulk.simulate.clock import Clock
@@ -93,9 +94,10 @@ class PipelineRun:
         count = int(encoded.starts[index + 1]) - begin
         microbatches = int(encoded.microbatches[index])
         self._blocking = [bool(durations.blocking[begin + s]) for s in range(count - 1)]
+        in_order = plain(pass_at)
         self._stages = [
             _Stage(
-                [pass_at.py_func(i, int(encoded.warmup[n]), microbatches) for i in range(2 * microbatches)],
+                [in_order(i, int(encoded.warmup[n]), microbatches) for i in range(2 * microbatches)],
                 {True: float(durations.forward[n]), False: float(durations.backward[n])},
                 jitter.factors(2 * microbatches),
             )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from hulk.cost.compiled import plain
 from hulk.cost.price import Prepared
 from hulk.cost.step import transfer_seconds
 from hulk.domain.cluster import Cluster
@@ -154,8 +155,7 @@ class Traffic:
         """The way between two stages, and its latency in seconds."""
         encoded = self._prepared.encoded
         # Uncompiled: for a few numbers, handing over the tables would take longer than the work.
-        plain = transfer_seconds.py_func  # type: ignore[attr-defined]
-        latency, per_byte = plain(self._tables, encoded, sender, receiver, 1.0, flows)
+        latency, per_byte = plain(transfer_seconds)(self._tables, encoded, sender, receiver, 1.0, flows)
         limit = 1.0 / float(per_byte)
         if all_reduce and encoded.machine[sender] != encoded.machine[receiver]:
             limit *= float(min(self._tables.ring_share[encoded.place[[sender, receiver]]]))

@@ -1,0 +1,95 @@
+"""Why a job found no place, in words a person can act on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hulk.cost.step import stage_memory
+from hulk.domain.plan import Recompute
+from hulk.search.assign import candidate_groups, machine_rates, state_bytes
+from hulk.search.evaluate import JobSpace
+from hulk.search.seeds import arrange
+from hulk.search.skeleton import Settings
+from hulk.units import format_size
+
+_CENTRES = 4
+
+
+class _Tightest(NamedTuple):
+    """A layer alone on a GPU of the kind that comes nearest to holding it: bytes in all, of activations, and there."""
+
+    layer: int
+    needs: float
+    activations: float
+    room: float
+    gpu: str
+
+
+def why_waiting(space: JobSpace, *, alone: bool) -> str:
+    """The reason, as far as it can be told: where the job may run, its state, its activations, the links, or the other
+    jobs (none, if it is `alone`)."""
+    job = space.job
+    if job.allow == ():
+        return "its `allow` is empty: it may run nowhere (leave it out for everywhere)"
+    if not space.allowed:
+        return "no machine is in a region where it may run and is not kept from it"
+    machines = [space.cluster.machines[i] for i in space.allowed]
+    need, have = state_bytes(space), sum(machine.memory * machine.gpus for machine in machines)
+    where = "all machines" if len(machines) == len(space.cluster.machines) else "the machines it may use"
+    if need > have:
+        return f"its weights and optimizer state take {format_size(need)}, and {where} have {format_size(have)}"
+    tight = _too_large_layer(space)
+    if tight is not None:
+        return (
+            f"layer {tight.layer} alone takes {format_size(tight.needs)} of a GPU, {format_size(tight.activations)} of "
+            f"it activations of {_samples(space)}, and {tight.gpu} leaves {format_size(tight.room)} of room: a shorter "
+            "sequence or GPUs with more memory would help"
+        )
+    pinned = " with the machines it must use" if space.pins else ""
+    if not alone and _fits_alone(space):
+        return f"it would fit{pinned} if the other jobs left it more machines: they have the ones it needs"
+    return (
+        f"no group of machines that reach each other was found that holds its {format_size(need)} of weights and "
+        f"optimizer state and the activations of {_samples(space)} besides{pinned} ({where} have {format_size(have)})"
+    )
+
+
+def _samples(space: JobSpace) -> str:
+    size = space.microbatches[0]
+    return f"{size} sequence{'' if size == 1 else 's'} of {space.job.model.sequence:,} tokens"
+
+
+def _too_large_layer(space: JobSpace) -> _Tightest | None:
+    """The first layer that no GPU the job may use can hold, however its tensors and its optimizer state are split."""
+    tables = space.tables(Settings(space.microbatches[0], recompute=Recompute.FULL))
+    places = sorted({space.places.of_machine[machine] for machine in space.allowed})
+    gpus = sum(space.cluster.machines[machine].gpus for machine in space.allowed)
+    for layer in range(len(space.job.model.layers)):
+        best: _Tightest | None = None
+        for place in places:
+            host = space.places.representatives[place]
+            ranks = max(t for t in space.degrees if t <= host.gpus)
+            needs, _, held, peak = stage_memory(tables, layer, layer, ranks, 1, False, max(1, gpus // ranks))
+            room = float(tables.capacity[place])
+            if needs <= room:
+                best = None
+                break
+            if best is None or needs - room < best.needs - best.room:
+                best = _Tightest(layer, float(needs), float(held + peak), room, host.gpu.name)
+        if best is not None:
+            return best
+    return None
+
+
+def _fits_alone(space: JobSpace) -> bool:
+    """Whether the job was found a place with all its machines free: on the largest groups around several places."""
+    rng = np.random.default_rng(0)
+    most = len(space.allowed)
+    for growing in candidate_groups(space, machine_rates(space), rng, _CENTRES, most):
+        for group in (growing[-1:], growing[:1])[: len(growing)]:
+            found = arrange(space, sorted(space.pins.union(*group)), quick=True)
+            if found is not None and found[1] >= 0:
+                return True
+    return False
