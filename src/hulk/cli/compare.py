@@ -28,8 +28,8 @@ SeedOption = Annotated[int, typer.Option(help="seed of everything that is drawn"
 
 _COLUMNS = 8  # jobs side by side in one table
 _IN_TURN = "in turn: one job after the other, each on all machines it may use"
-_WAITS_ITS_TURN = f"{_IN_TURN}; jobs with a token budget in the order that makes the sum least, the wait included"
-_OWN_STEPS = f"{_IN_TURN}; the sum counts each job's own step, not its wait for its turn"
+_TO_THE_END = f"{_IN_TURN}; those with a token budget in the order that makes the sum least, the time before included"
+_OWN_STEPS = f"{_IN_TURN}; the sum counts each job's own step, not the time before its turn"
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class System:
     def name(self) -> str:
         """What it is called."""
         return self.result.name
+
+    @property
+    def best(self) -> bool:
+        """Whether none is better. One that has a place for no job is not the best of anything."""
+        return self.rank == 1 and bool(self.result.placed)
 
 
 def compare(
@@ -153,7 +158,7 @@ def to_json(systems: Sequence[System], jobs: Sequence[Job], left_out: Mapping[st
             "waiting": dict(result.waiting),
             "notes": dict(result.notes),
         }
-    best = [system.name for system in systems if system.rank == 1]
+    best = [system.name for system in systems if system.best]
     return {
         "hulk": "comparison/1",
         "objective": measure(jobs),
@@ -200,14 +205,14 @@ def _ranking(systems: Sequence[System], screen: Console) -> None:
     for system in systems:
         waiting = count(len(system.result.waiting), "job") if system.result.waiting else "none"
         rows.add_row(
-            "★" if system.rank == 1 else "",
+            "★" if system.best else "",
             system.name,
             *([waiting] if waits else []),
             format_time(system.score.running) if system.result.placed else "–",
             _ratio(system.ratio),
             "side by side" if system.result.concurrent else "in turn",
             system.title,
-            style="bold" if system.rank == 1 else None,
+            style="bold" if system.best else None,
         )
     screen.print(rows)
 
@@ -223,8 +228,8 @@ def _verdict(systems: Sequence[System]) -> str:
     """Who is best, and how far Hulk is from the next or from the best."""
     hulk = next(system for system in systems if system.name == "hulk")
     others = [system for system in systems if system is not hulk]
-    if not hulk.result.placed and not any(system.result.placed for system in others):
-        return "No system finds a place for any job."
+    if not systems[0].result.placed:
+        return "No system has a place for any job."
     if not others:
         return "There is nothing to compare hulk with."
     best = others[0]
@@ -275,9 +280,11 @@ def _notes(systems: Sequence[System], jobs: Sequence[Job], left_out: Mapping[str
     if any(job.weight != 1 for job in jobs):
         lines.append(f"weights: {', '.join(f'{job.name} {job.weight:g}' for job in jobs)}")
     if any(not system.result.concurrent for system in systems):
-        lines.append(_WAITS_ITS_TURN if any(job.steps for job in jobs) else _OWN_STEPS)
+        lines.append(_TO_THE_END if any(job.steps for job in jobs) else _OWN_STEPS)
     if any(system.result.waiting for system in systems):
-        lines.append("a system that leaves jobs waiting comes after those that wait for less; its sum is of the others")
+        lines.append(
+            "waiting: jobs without a place; the less weight waits the better, and the sum is that of the others"
+        )
     hurried = [system.name for system in systems if system.result.hurried]
     if hurried:
         lines.append(f"ended by --time-limit before all was tried: {', '.join(hurried)}")
