@@ -28,7 +28,7 @@ SeedOption = Annotated[int, typer.Option(help="seed of everything that is drawn"
 
 _COLUMNS = 8  # jobs side by side in one table
 _IN_TURN = "in turn: one job after the other, each on all machines it may use"
-_TO_THE_END = f"{_IN_TURN}; those with a token budget in the order that makes the sum least, the time before included"
+_TO_THE_END = f"{_IN_TURN}; a job with a token budget ends after those before it, in the order that makes the sum least"
 _OWN_STEPS = f"{_IN_TURN}; the sum counts each job's own step, not the time before its turn"
 
 
