@@ -17,6 +17,7 @@ from statistics import median
 
 from common import Report, parser
 from generator import irregular
+from hulk.contestant import Effort, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster
@@ -24,10 +25,9 @@ from hulk.domain.job import Job
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
-from hulk.search.baselines import BASELINES, BaselineResult
+from hulk.propose import bundled_network
+from hulk.search.baselines import BASELINES
 from hulk.search.baselines.evolution import evolution, random_best
-from hulk.search.objective import job_cost
-from paper import hulk_result
 
 # OPT-175B needs more memory than any of these has but hulk47.
 BUNDLED = {
@@ -58,28 +58,24 @@ def scene(name: str) -> tuple[Cluster, tuple[Job, ...]]:
     return load_cluster(name), tuple(known[job] for job in BUNDLED[name])
 
 
-def objective(result: BaselineResult, jobs: tuple[Job, ...]) -> float:
-    """The default objective of a result."""
-    return sum(job_cost(job, result.seconds(job.name)) for job in jobs)
-
-
 def cost_of(peer: str, name: str, limit: float) -> float:
     """One peer's objective."""
     cluster, jobs = scene(name)
     compute = ComputeModel(bundled_profiles())
-    return objective(PEERS[peer](cluster, jobs, compute=compute, engine=HULK, seed=0, time_limit=limit), jobs)
+    return PEERS[peer](cluster, jobs, compute=compute, engine=HULK, seed=0, time_limit=limit).score(jobs).cost
 
 
 def build_report(time_limit: float = TIME_LIMIT, seeds: range = SEEDS) -> Report:
     """All cases."""
     report = Report("peers")
-    compute = ComputeModel(bundled_profiles())
+    compute, network = ComputeModel(bundled_profiles()), bundled_network()
+    effort = Effort(time_limit=time_limit, evaluations=NO_END)
     rows, worst, gains, slowest = [], 0.0, [], 0.0
     for name in (*BUNDLED, *(f"seed {seed}" for seed in seeds)):
         cluster, jobs = scene(name)
         print(f"{name}: {len(cluster.machines)} machines, {len(jobs)} jobs …", file=sys.stderr)
         start = time.perf_counter()
-        ours = objective(hulk_result(cluster, jobs, compute, time_limit=time_limit, evaluations=NO_END), jobs)
+        ours = hulk_result(cluster, jobs, compute=compute, network=network, effort=effort).score(jobs).cost
         slowest = max(slowest, time.perf_counter() - start)
         limit = MORE_TIME * time_limit
         with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from common import Report, parser
+from hulk.contestant import Effort, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, Region, pair
@@ -27,9 +28,9 @@ from hulk.io.estimate import bandwidth_from_latency, distance, latency_from_dist
 from hulk.io.gpus import gpu
 from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_profiles
-from hulk.planner import plan_in_parallel, plan_jobs
+from hulk.planner import plan_jobs
+from hulk.propose import bundled_network
 from hulk.search.baselines import BASELINES
-from hulk.search.objective import job_cost
 
 SIZES = {100: (5, 5, 2.0), 1_000: (20, 20, 10.0), 10_000: (60, 60, 60.0)}
 GPUS = ("a100-80", "a100-40", "h100", "v100-32", "rtx-3090", "l40s")
@@ -70,18 +71,17 @@ def run_one(machines: int, seed: int) -> dict[str, float]:
     """Plan one size; called in a process of its own."""
     regions, jobs, limit = SIZES[machines]
     cluster, work = scenario(machines, regions, jobs, seed)
-    compute = ComputeModel(bundled_profiles())
+    compute, network = ComputeModel(bundled_profiles()), bundled_network()
     plan_jobs(cluster, work[:1], compute=compute, evaluations=10, time_limit=5.0, seed=seed)  # load compiled code
     start = time.perf_counter()
-    result = plan_in_parallel(cluster, work, compute=compute, time_limit=limit * 0.88, seed=seed, workers=2)
+    effort = Effort(time_limit=limit * 0.88, seed=seed)
+    result = hulk_result(cluster, work, compute=compute, network=network, effort=effort)
     seconds = time.perf_counter() - start
     used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     memory = sum(used) * 1024
-    cost = sum(job_cost(job, result.seconds[job.name]) for job in work)
     greedy = BASELINES.get("greedy").run(cluster, work, compute=compute, engine=HULK, seed=seed, time_limit=limit)
-    theirs = sum(job_cost(job, greedy.seconds(job.name)) for job in work)
-    waiting = sum(1 for value in result.seconds.values() if value is None)
-    return {"seconds": seconds, "bytes": float(memory), "waiting": waiting, "cost_over_greedy": cost / theirs}
+    ratio = result.score(work).cost / greedy.score(work).cost
+    return {"seconds": seconds, "bytes": float(memory), "waiting": len(result.waiting), "cost_over_greedy": ratio}
 
 
 def build_report(seed: int, sizes: list[int]) -> Report:

@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from common import Report, parser
+from hulk.contestant import Effort
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import TORCH
 from hulk.cost.price import price_job
@@ -34,6 +35,7 @@ from hulk.domain.plan import JobPlan, Pipeline, Plan, Schedule, Stage, Sync
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
+from hulk.propose import bundled_network
 from hulk.runtime.measure import Measured, measure
 from hulk.runtime.validate import validate
 from hulk.testbed import Testbed, missing
@@ -268,7 +270,8 @@ def claim(report: Report, folder: Path, compute: ComputeModel) -> None:
     cluster, jobs = load_cluster(files[0]), load_jobs(files[1])
     with Testbed.up(cluster, name="bench-hulk47") as testbed:
         results = validate(
-            cluster, jobs, files=files, hosts=testbed, compute=compute, time_limit=10.0, seed=0, steps=CLAIM_STEPS,
+            cluster, jobs, files=files, hosts=testbed, compute=compute, network=bundled_network(), effort=Effort(),
+            steps=CLAIM_STEPS,
             say=lambda words: print(words, file=sys.stderr, flush=True),
         )  # fmt: skip
     rows = []

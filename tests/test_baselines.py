@@ -15,8 +15,8 @@ from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine
 from hulk.domain.job import Job
-from hulk.domain.model import LayerKind, Model
-from hulk.domain.plan import ScheduleKind
+from hulk.domain.model import Layer, LayerKind, Model
+from hulk.domain.plan import JobPlan, ScheduleKind
 from hulk.errors import InputError
 from hulk.io.profiles import bundled_profiles
 from hulk.search.baselines import BASELINES, BaselineResult, Registry
@@ -119,13 +119,51 @@ def test_a_job_too_large_for_all_machines_waits_with_the_sizes(name: str) -> Non
     assert result.total is None
 
 
+def used(plan: JobPlan) -> set[str]:
+    return {stage.machine for pipeline in plan.pipelines for stage in pipeline.stages}
+
+
+def without(drawn: Cluster, *names: str) -> Cluster:
+    return replace(drawn, machines=tuple(machine for machine in drawn.machines if machine.name not in names))
+
+
+def block() -> Layer:
+    """A layer that tensor parallel adds up: without such a one, system C sends nothing."""
+    return replace(layer(kind=LayerKind.BLOCK), reductions=1)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_allow_and_deny_hold(name: str) -> None:
-    machines = {"a": "eu-1", "b": "us-1", "c": "eu-2", "d": "us-2"}
-    result = run(name, cluster(machines), replace(job(), allow=("eu-*",)))
-    plan = result.placed["toy"].plan
-    if plan is not None:
-        assert {stage.machine for pipeline in plan.pipelines for stage in pipeline.stages} <= {"a", "c"}
+class TestEveryBaselineKeepsThePlannersPromises:
+    @pytest.mark.parametrize("where", [{"allow": ("eu-*",)}, {"allow": ("*",), "deny": ("us-?",)}])
+    def test_regions(self, name: str, where: dict[str, tuple[str, ...]]) -> None:
+        drawn = cluster({"a": "eu-1", "b": "us-1", "c": "eu-2", "d": "us-2"}, gpus=2)
+        bound = replace(job(), **where)  # type: ignore[arg-type]
+        placed = run(name, drawn, bound).placed["toy"]
+        if placed.plan is None:  # no plan to look into: the others might as well not be there
+            assert placed == run(name, without(drawn, "b", "d"), bound).placed["toy"]
+        else:
+            assert used(placed.plan) <= {"a", "c"}
+
+    def test_blocked_links(self, name: str) -> None:
+        drawn = cluster({"a": "x", "b": "y"}, {("x", "y"): BLOCKED}, gpus=1)
+        result = run(name, drawn, job(the_model=Model("four", "decoder", 10, (block(),) * 4)))
+        if name in {"B", "B-tour", "C"}:  # all machines or none
+            assert "blocked" in result.waiting["toy"]
+        else:
+            plan = result.placed["toy"].plan
+            assert plan is not None
+            assert len(used(plan)) == 1
+
+    def test_memory(self, name: str) -> None:
+        drawn = with_memory(cluster({"a": "x", "b": "x", "c": "x"}, gpus=1), {"b": 1e6})
+        placed = run(name, drawn, job(6)).placed["toy"]
+        if placed.plan is None:
+            assert placed == run(name, without(drawn, "b"), job(6)).placed["toy"]
+            return
+        assert "b" not in used(placed.plan)
+        price = price_job(job(6), placed.plan, drawn, compute=FixedTimes(), engine=FREE)  # type: ignore[arg-type]
+        assert isinstance(price, JobPrice)
+        assert all(stage.memory.used <= stage.memory.capacity for stages in price.pipelines for stage in stages)
 
 
 class TestDataParallel:

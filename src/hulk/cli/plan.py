@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.price import JsonOption
-from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ def plan(
     exact: ExactOption = False,
     pin: PinOption = None,
     avoid: AvoidOption = None,
-    workers: WorkersOption = 2,
+    workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
     as_json: JsonOption = False,

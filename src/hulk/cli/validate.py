@@ -10,31 +10,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.compare import LimitOption, SeedOption, measure
+from hulk.cli.plan import EvaluationsOption, JobsArgument, NoGnnOption, WorkersOption
 from hulk.cli.price import JsonOption
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hulk.domain.job import Job
     from hulk.runtime.validate import SystemResult
 
 ClusterArgument = Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled one; up to 16 machines")]
-JobsArgument = Annotated[str, typer.Argument(help="a jobs file, or the name of a bundled one")]
 StepsOption = Annotated[int, typer.Option(help="steps of every run; the first is not counted", min=2)]
-LimitOption = Annotated[float, typer.Option("--time-limit", help="seconds for each of the planners", min=0.1)]
-SeedOption = Annotated[int, typer.Option(help="seed of everything that is drawn", min=0)]
 
 
 def validate(
     cluster: ClusterArgument,
     jobs: JobsArgument,
     steps: StepsOption = 5,
-    time_limit: LimitOption = 10.0,
+    time_limit: LimitOption = TIME_LIMIT,
+    evaluations: EvaluationsOption = EVALUATIONS,
     seed: SeedOption = 0,
+    workers: WorkersOption = WORKERS,
+    no_gnn: NoGnnOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan with Hulk and with systems A, B and C, run each on an emulated network with emulated compute, and print the
-    measured step times beside the predicted ones (Linux, as root)."""
+    """Plan with Hulk, as `hulk plan` does with the same options, and with systems A, B and C, run each on an emulated
+    network with emulated compute, and print the measured step times beside the predicted ones (Linux, as root)."""
     from hulk.cli.inputs import announce_compilation
+    from hulk.cli.plan import usable_network
+    from hulk.contestant import Effort
     from hulk.cost.compute import ComputeModel
     from hulk.errors import InputError
     from hulk.io.cluster_file import load_cluster
@@ -49,6 +55,7 @@ def validate(
     except ImportError:
         raise InputError("there is no testbed in this installation") from None
     check_engine()
+    network = None if no_gnn else usable_network()
     announce_compilation(search=True)
     with Testbed.up(the_cluster, name=f"validate-{os.getpid()}") as testbed:
         results = run_all(
@@ -57,17 +64,17 @@ def validate(
             files=(cluster, jobs),
             hosts=testbed,
             compute=ComputeModel(bundled_profiles()),
-            time_limit=time_limit,
-            seed=seed,
+            network=network,
+            effort=Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers),
             steps=steps,
             say=_say,
         )
     if as_json:
-        typer.echo(json.dumps(to_json(results, steps), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(to_json(results, the_jobs, steps), indent=2, ensure_ascii=False))
     else:
         from hulk.cli.screen import console
 
-        render(results, [job.name for job in the_jobs], console())
+        render(results, the_jobs, console())
     if results[0].waiting:
         raise typer.Exit(code=3)
 
@@ -78,10 +85,12 @@ def _say(words: str) -> None:
     sys.stderr.flush()
 
 
-def to_json(results: Sequence[SystemResult], steps: int) -> dict[str, object]:
-    """The answer for programs, in seconds; null where something was not run."""
+def to_json(results: Sequence[SystemResult], jobs: Sequence[Job], steps: int) -> dict[str, object]:
+    """The answer for programs, in seconds; null where something was not run. `total`: until every job has done a step;
+    `objective`: weight × seconds, as `hulk compare` adds them up."""
     systems = {}
     for result in results:
+        predicted_score, measured_score = result.predicted_score(jobs), result.measured_score(jobs)
         of_jobs = {}
         for name, predicted in result.predicted.items():
             one = result.measured.get(name)
@@ -95,40 +104,47 @@ def to_json(results: Sequence[SystemResult], steps: int) -> dict[str, object]:
             "concurrent": result.concurrent,
             "predicted_total_s": result.predicted_total,
             "measured_total_s": result.measured_total,
+            "predicted_objective_s": predicted_score and predicted_score.running,
+            "measured_objective_s": measured_score and measured_score.running,
             "jobs": of_jobs,
             "waiting": dict(result.waiting),
             "notes": dict(result.notes),
         }
-    return {"hulk": "validation/1", "steps": steps, "systems": systems}
+    return {"hulk": "validation/1", "steps": steps, "objective": measure(jobs), "systems": systems}
 
 
-def render(results: Sequence[SystemResult], jobs: Sequence[str], screen: Console) -> None:
+def render(results: Sequence[SystemResult], jobs: Sequence[Job], screen: Console) -> None:
     """One table, a row a job of a system, and what is to be said of them."""
+    from rich.markup import escape
+
     from hulk.cli.screen import table
     from hulk.units import format_time
 
     numbers = ("predicted", "measured", "prediction off by")
     rows = table("system", "job", *numbers, "", right=numbers)
     for result in results:
-        totals = [("total", result.predicted_total, result.measured_total)] if len(jobs) > 1 else []
-        for name, predicted, measured in [*_jobs(result, jobs), *totals]:
+        for name, predicted, measured in _jobs(result, [job.name for job in jobs]):
             rows.add_row(
                 result.name,
-                name,
+                escape(name),
                 "waits" if predicted is None else format_time(predicted),
                 "not run" if measured is None else format_time(measured),
                 "" if predicted is None or measured is None else f"{predicted / measured - 1:+.1%}",
                 result.title,
             )
     screen.print(rows)
-    ours = results[0].measured_total
-    others = {r.name: r.measured_total for r in results[1:] if r.measured_total is not None}
-    if ours is not None and others:
-        best = min(others, key=lambda name: others[name])
-        screen.print(f"hulk takes {1 - ours / others[best]:.0%} less than {best}, the best of those that ran")
+    scores = {result.name: found.running for result in results if (found := result.measured_score(jobs)) is not None}
+    if scores:
+        least = min(scores.values())
+        screen.print(f"\nmeasured {escape(measure(jobs))}, the least is the best")
+        sums = table("", "system", "sum", "against hulk", right=("sum", "against hulk"))
+        for name in sorted(scores, key=lambda name: scores[name]):
+            ratio = f"×{scores[name] / scores['hulk']:.3g}" if "hulk" in scores else "–"
+            sums.add_row("★" if scores[name] == least else "", name, format_time(scores[name]), ratio)
+        screen.print(sums)
     for result in results:
         for job, text in (*((f"{j} waits", t) for j, t in result.waiting.items()), *result.notes.items()):
-            screen.print(f"{result.name}, {job}: {text}", style="dim")
+            screen.print(escape(f"{result.name}, {job}: {text}"), style="dim")
 
 
 def _jobs(result: SystemResult, jobs: Sequence[str]) -> list[tuple[str, float | None, float | None]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hulk.contestant import TITLE, Effort, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import TORCH
 from hulk.cost.price import price_job
@@ -15,10 +16,10 @@ from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan, Sync
-from hulk.planner import plan_in_parallel
+from hulk.propose.network import Proposing
 from hulk.runtime.hosts import Hosts
 from hulk.runtime.measure import Measured, measure
-from hulk.search.baselines import BASELINES, BaselineResult, Placement
+from hulk.search.baselines import BASELINES, BaselineResult, Placement, Score, score
 
 SYSTEMS = ("A", "B", "B-tour", "C")
 """The paper's: data parallel, GPipe in file order and on a tour, tensor parallel over everything."""
@@ -52,9 +53,23 @@ class SystemResult:
         return self._total({name: one.seconds for name, one in self.measured.items()})
 
     def _total(self, seconds: Mapping[str, float]) -> float | None:
-        if self.waiting or not seconds or len(seconds) < len(self.predicted):
+        if not self._complete(seconds):
             return None
         return max(seconds.values()) if self.concurrent else sum(seconds.values())
+
+    def predicted_score(self, jobs: Sequence[Job]) -> Score | None:
+        """What the predicted steps are worth by the planner's objective; None where a job waits."""
+        return self._score(jobs, self.predicted)
+
+    def measured_score(self, jobs: Sequence[Job]) -> Score | None:
+        """The same by the measured steps; None where a job waits or was not run."""
+        return self._score(jobs, {name: one.seconds for name, one in self.measured.items()})
+
+    def _score(self, jobs: Sequence[Job], seconds: Mapping[str, float]) -> Score | None:
+        return score(jobs, seconds, concurrent=self.concurrent) if self._complete(seconds) else None
+
+    def _complete(self, seconds: Mapping[str, float]) -> bool:
+        return bool(seconds) and not self.waiting and len(seconds) == len(self.predicted)
 
 
 def validate(
@@ -64,17 +79,18 @@ def validate(
     files: tuple[str, str],
     hosts: Hosts,
     compute: ComputeModel,
-    time_limit: float,
-    seed: int,
+    network: Proposing | None,
+    effort: Effort,
     steps: int,
     say: Callable[[str], None],
 ) -> list[SystemResult]:
     """Plan with Hulk and with every system of the paper, and run what can be run; Hulk comes first."""
     say(f"planning {cluster.name}")
-    planned = [("this planner", _hulk(cluster, jobs, compute, time_limit, seed))]
+    ours = hulk_result(cluster, jobs, compute=compute, network=network, effort=effort, engine=TORCH)
+    planned = [(TITLE, ours)]
     for name in SYSTEMS:
         entry = BASELINES.get(name)
-        found = entry.run(cluster, jobs, compute=compute, engine=TORCH, seed=seed, time_limit=time_limit)
+        found = entry.run(cluster, jobs, compute=compute, engine=TORCH, seed=effort.seed, time_limit=effort.time_limit)
         planned.append((entry.title, found))
     results = []
     for title, result in planned:
@@ -82,19 +98,6 @@ def validate(
         settled = _settled(result, cluster, jobs, compute)
         results.append(_run(title, settled, cluster, jobs, files, hosts, compute, steps))
     return results
-
-
-def _hulk(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel, time_limit: float, seed: int) -> BaselineResult:
-    """This planner's answer in the form of a baseline's."""
-    plan = plan_in_parallel(
-        cluster, jobs, compute=compute, engine=TORCH, time_limit=time_limit, seed=seed, workers=2
-    ).plan
-    placed = {}
-    for job in jobs:
-        price = price_job(job, plan.jobs[job.name], cluster, compute=compute) if job.name in plan.jobs else None
-        if isinstance(price, JobPrice):
-            placed[job.name] = Placement(plan.jobs[job.name], price.step, price.breakdown)
-    return BaselineResult("hulk", concurrent=True, placed=placed, waiting=dict(plan.waiting))
 
 
 def _settled(result: BaselineResult, cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> BaselineResult:

@@ -1,6 +1,7 @@
 """Other ways to plan, each honest and as strong as its idea, all priced alike: what the planner is compared with.
 
-Reading order: `result` (what they answer), `scene` and `groups` (what they share), then one idea a file.
+Reading order: `result` (what they answer), `score` (what that is worth), `scene` and `groups` (what they share), then
+one idea a file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hulk.search.baselines.greedy import greedy_by_region
 from hulk.search.baselines.metis import metis
 from hulk.search.baselines.registry import Baseline, Entry, Registry
 from hulk.search.baselines.result import BaselineResult, Placement
+from hulk.search.baselines.score import Score, score
 from hulk.search.baselines.tensor_parallel import tensor_parallel
 
 BASELINES = Registry()
@@ -26,4 +28,14 @@ BASELINES.add("metis", "METIS partition, the planner's cut inside", metis)
 BASELINES.add("evolution", f"evolutionary search of the DT-FM kind, {EVALUATIONS:,} evaluations", evolution)
 BASELINES.add("random", f"best of {EVALUATIONS:,} random plans", random_best)
 
-__all__ = ["BASELINES", "EVALUATIONS", "Baseline", "BaselineResult", "Entry", "Placement", "Registry"]
+__all__ = [
+    "BASELINES",
+    "EVALUATIONS",
+    "Baseline",
+    "BaselineResult",
+    "Entry",
+    "Placement",
+    "Registry",
+    "Score",
+    "score",
+]

@@ -58,7 +58,7 @@ def evolution(
             best = int(np.argmin(costs))
             people[best] = tuned_genome(scene, people[best])
             costs[best] = genome_cost(scene, people[best])
-    return finish("evolution", scene, people[int(np.argmin(costs))])
+    return replace(finish("evolution", scene, people[int(np.argmin(costs))]), hurried=scene.over)
 
 
 def random_best(
@@ -82,7 +82,7 @@ def random_best(
         done += 1
         if cost < least:
             best, least = genome, cost
-    return finish("random", scene, best)
+    return replace(finish("random", scene, best), hurried=scene.over)
 
 
 def finish(name: str, scene: Scene, genome: Genome) -> BaselineResult:

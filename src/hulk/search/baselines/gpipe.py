@@ -42,7 +42,7 @@ def gpipe_on_a_tour(
 
 def _result(name: str, scene: Scene, *, toured: bool) -> BaselineResult:
     def place(space: JobSpace, notes: dict[str, str]) -> Placement | str:
-        for machines in scene.by_memory(space):
+        for machines in scene.by_memory(space.allowed):
             fastest = _as_many_as_layers(scene, space, machines)
             orders = tours(space, fastest) if toured else [fastest]
             if all(_blocked_hop(scene, order) for order in orders):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 
 from hulk.cost.compute import ComputeModel
@@ -40,7 +41,7 @@ def greedy_by_region(
         if scene.over:
             break
     assert best.result is not None
-    return best.result
+    return replace(best.result, hurried=scene.over)
 
 
 def _deal(scene: Scene, exponent: float, *, whole: bool) -> Groups:

@@ -51,7 +51,8 @@ def by_nearness(scene: Scene, space: JobSpace, start: int, machines: Sequence[in
 
 def settle(scene: Scene, space: JobSpace, group: frozenset[int]) -> Found | None:
     """The best the job makes of a group: all of it, those that all reach each other, or the group grown region by
-    region from its strongest one; then places are left out one by one while that helps. None where nothing fits."""
+    region from its strongest one; where none of these fits, those that reach each other without the smallest GPUs. Then
+    places are left out one by one while that helps. None where nothing fits."""
     usable = sorted(group & space.allowed)
     if not usable:
         return None
@@ -64,7 +65,10 @@ def settle(scene: Scene, space: JobSpace, group: frozenset[int]) -> Found | None
         if scene.over and best is not None:
             return best
     if best is None:
-        return None
+        best = scene.most_that_fit(space, scene.reachable(space, usable))
+        if best is None:
+            return None
+        chosen = sorted(best[0].machines)
     rows = sorted({space.places.of_machine[m] for m in chosen}, key=lambda r: scene.power(space.job, _first(space, r)))
     for row in rows if len(rows) <= _MOST_PLACES_TO_DROP else []:
         fewer = [machine for machine in chosen if space.places.of_machine[machine] != row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def metis(
         if scene.over:
             break
     assert best.result is not None
-    return best.result
+    return replace(best.result, hurried=scene.over)
 
 
 def _partition(scene: Scene, part: Sequence[float], *, seed: int) -> Groups:

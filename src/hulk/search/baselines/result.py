@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hulk.cost.report import Breakdown
 from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
+from hulk.search.baselines.score import Score, score
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Placement:
 class BaselineResult:
     """Every job is either `placed` or in `waiting` with the reason. `concurrent`: the jobs train side by side on
     disjoint machines; otherwise one after the other, each on all machines. `notes`: what a reader should know of a job.
+    `hurried`: the time limit ended the search before all was tried.
     """
 
     name: str
@@ -40,6 +43,7 @@ class BaselineResult:
     placed: Mapping[str, Placement]
     waiting: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    hurried: bool = False
 
     @property
     def total(self) -> float | None:
@@ -54,6 +58,10 @@ class BaselineResult:
         """Seconds of a job's step; None where it waits."""
         placement = self.placed.get(job)
         return None if placement is None else placement.seconds
+
+    def score(self, jobs: Iterable[Job]) -> Score:
+        """What it is worth by the planner's objective."""
+        return score(jobs, {name: one.seconds for name, one in self.placed.items()}, concurrent=self.concurrent)
 
     def plans(self, cluster: Cluster) -> tuple[Plan, ...]:
         """One plan where the jobs train side by side, else one plan a job; without those that are no plan."""

@@ -110,12 +110,17 @@ class Scene:
             self._arranged[key] = found if fits else self.arranged(space, group) if quick else None
         return self._arranged[key]
 
-    def by_memory(self, space: JobSpace) -> Iterator[list[int]]:
-        """The machines that the job may use, in file order: all, then without those whose GPUs have least memory, and
-        so on: the smallest must not keep a system that needs every machine from running at all."""
-        sizes = sorted({self.cluster.machines[machine].memory for machine in space.allowed})
-        for least in sizes:
-            yield [machine for machine in sorted(space.allowed) if self.cluster.machines[machine].memory >= least]
+    def by_memory(self, machines: Iterable[int]) -> Iterator[list[int]]:
+        """The machines in file order: all, then without those whose GPUs have least memory, and so on: the smallest
+        must not keep a system that needs every machine from running at all."""
+        memory = {machine: self.cluster.machines[machine].memory for machine in sorted(machines)}
+        for least in sorted(set(memory.values())):
+            yield [machine for machine in memory if memory[machine] >= least]
+
+    def most_that_fit(self, space: JobSpace, machines: Sequence[int]) -> Found | None:
+        """The best shape on these machines, or without as many of the smallest GPUs as it takes; None where nothing
+        fits."""
+        return next(filter(None, (self.arranged(space, group) for group in self.by_memory(machines))), None)
 
     def placement(self, space: JobSpace, skeleton: Skeleton) -> Placement:
         """The plan of a skeleton that fits, by the price."""

@@ -49,7 +49,7 @@ def tensor_parallel(
 
 
 def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | str:
-    for machines in scene.by_memory(space):
+    for machines in scene.by_memory(space.allowed):
         fitting = [settings for settings in _options(space.job) if _fits(scene, space, settings, machines)]
         if not fitting:
             continue

@@ -1,0 +1,65 @@
+"""Hulk as one contestant among others: planned as `hulk plan` plans, answered as a baseline answers.
+
+Whatever sets Hulk beside other planners gets its plan here, so that all of them show the Hulk that people use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK, Engine
+from hulk.cost.price import price_plan
+from hulk.cost.report import JobPrice
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.planner import plan_in_parallel
+from hulk.propose.network import Proposing
+from hulk.search.baselines import BaselineResult, Placement
+from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
+
+NAME, TITLE = "hulk", "this planner"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What the search may spend: that of `hulk plan` where nobody says otherwise. `time_limit` in seconds."""
+
+    time_limit: float = TIME_LIMIT
+    evaluations: int = EVALUATIONS
+    seed: int = 0
+    workers: int = WORKERS
+
+
+def hulk_result(
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    *,
+    compute: ComputeModel,
+    network: Proposing | None,
+    effort: Effort,
+    engine: Engine = HULK,
+) -> BaselineResult:
+    """Hulk's plan and its price. `network`: the bundled one (`hulk.propose.bundled_network`); None only where it cannot
+    be used or is not wanted."""
+    found = plan_in_parallel(
+        cluster,
+        jobs,
+        compute=compute,
+        engine=engine,
+        network=network,
+        time_limit=effort.time_limit,
+        evaluations=effort.evaluations,
+        seed=effort.seed,
+        workers=effort.workers,
+    )
+    prices = price_plan(found.plan, cluster, jobs, compute=compute, engine=engine).jobs
+    placed: dict[str, Placement] = {}
+    waiting = dict(found.plan.waiting)
+    for name, price in prices.items():
+        if isinstance(price, JobPrice):
+            placed[name] = Placement(found.plan.jobs[name], price.step, price.breakdown)
+        else:
+            waiting[name] = price.reason
+    return BaselineResult(NAME, concurrent=True, placed=placed, waiting=waiting, hurried=found.hurried)
