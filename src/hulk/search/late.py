@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hulk.cost.compiled import lean
 
-_STEP, _SLOPE = 0.005, 0.045
+_STEP, _SLOPE = 0.1, 0.4
 
 
 @lean

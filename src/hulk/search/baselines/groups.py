@@ -10,7 +10,7 @@ from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Found, Scene
 from hulk.search.evaluate import JobSpace
-from hulk.search.objective import job_cost
+from hulk.search.objective import job_cost, time_cost
 
 Groups = tuple[frozenset[int], ...]
 """The machines of each job, in the order of the jobs; no machine twice."""
@@ -27,7 +27,7 @@ def shares(scene: Scene, exponent: float) -> list[float]:
     known = scene.shares.get(exponent)
     if known is not None:
         return known
-    work = [0.0 if scene.obstacle(space) else job_cost(space.job, _work(space.job)) for space in scene.spaces]
+    work = [0.0 if scene.obstacle(space) else time_cost(space.job, _work(space.job)) for space in scene.spaces]
     powers = [amount**exponent if amount else 0.0 for amount in work]
     scene.shares[exponent] = [amount / (sum(powers) or 1.0) for amount in powers]
     return scene.shares[exponent]

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hulk.domain.job import Job
-from hulk.search.objective import job_cost
+from hulk.search.objective import job_cost, time_cost
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`running`: weight × seconds to finish, over the jobs that run. `waiting`: what the jobs that wait count for.
+    """`running`: weight × seconds to finish, over the jobs that run. `waiting`: what jobs that wait or end after their
+    deadline count for besides.
     `finish`: seconds from the start until a job has used up its token budget; only jobs that have one."""
 
     running: float
@@ -49,8 +50,9 @@ def score(jobs: Iterable[Job], steps: Mapping[str, float], *, concurrent: bool) 
             finish[name] = clock
     # Waiting for its turn makes a job slower by that much, as if each of its steps took longer.
     seconds = {job.name: finish[job.name] / job.steps if job.steps else steps[job.name] for job in known}
+    late = sum(job_cost(job, seconds[job.name]) - time_cost(job, seconds[job.name]) for job in known)
     return Score(
-        running=sum(job_cost(job, seconds[job.name]) for job in known),
-        waiting=sum(job_cost(job, None) for job in given if job.name not in steps),
+        running=sum(time_cost(job, seconds[job.name]) for job in known),
+        waiting=late + sum(job_cost(job, None) for job in given if job.name not in steps),
         finish=finish,
     )
