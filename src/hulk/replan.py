@@ -4,6 +4,7 @@
 2. Spare machines are offered to every job, one change at a time.
 3. The jobs that lost a machine are planned anew together; so is everything, from several seeds.
 4. In each of these, jobs that lost nothing go back to their old plan where nobody gains enough by their change.
+5. The jobs' plans out of all these ways are put together anew, as far as the machines go round.
 
 Every way is judged by `Option.rank`: the objective with the time to move and restart spread over the horizon, so that a
 change that does not pay back within the horizon is not made. Alike machines are named as the least bytes move.
@@ -12,6 +13,7 @@ change that does not pay back within the horizon is not made. Alike machines are
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +28,7 @@ from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.planner import PlanResult, plan_jobs, why_waiting
 from hulk.propose.network import Proposing
+from hulk.search.combining import Choice, best_ways
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.existing import change_cluster, machines_of, restrict, skeleton_of
@@ -36,6 +39,7 @@ from hulk.search.repair import growths, repairs, told
 
 _SEED_STEP = 1_000_003
 _SEARCHES, _SIDE_BY_SIDE = 4, 2  # from so many seeds is everything planned anew, so many at a time
+_MOST_JOINED = 4
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
 
 
@@ -73,7 +77,7 @@ def replan(
     stay = scene.option(scene.whole, {})
     assert stay is not None
     if not left.machines:
-        return _answer(scene, stay, (), "no machine is left")
+        return _answer(scene, stay, (), "")
     if not scene.broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return _answer(scene, stay, (), f"{what}: nothing changes")
@@ -108,6 +112,7 @@ class _Replanner:
         """The best of all ways."""
         first = self.grow(self.repair(stay))
         self.tried += [self.settled(option) for option in (first, *self.together())]
+        self.tried += [self.settled(option) for option in self.joined()]
         return min((first, *self.tried), key=_rank)
 
     def repair(self, option: Option) -> Option:
@@ -187,6 +192,28 @@ class _Replanner:
                 made.append(self._planned(plans, "planned anew with all jobs"))
         return [option for option in made if option is not None]
 
+    def joined(self) -> list[Option]:
+        """Plans of different ways put together, the few that seem best: groups share nothing, so a job's plan out of
+        one way can stand beside those of others wherever there are machines enough of each kind."""
+        scene = self.scene
+        choices: list[list[Choice]] = []
+        for job in scene.jobs:
+            seen: dict[tuple[float, frozenset[tuple[int, int]]], Choice] = {}
+            for option in (option for option in self.tried if job.name in option.seconds):
+                own = option.plans[job.name]
+                cost = scene.job_rank(job, option.seconds[job.name], option.pause_s.get(job.name, 0.0))
+                uses = scene.kinds_of(own)
+                seen.setdefault(
+                    (cost, frozenset(uses.items())), Choice(job.name, own, option.how.get(job.name, ""), cost, uses)
+                )
+            choices.append(list(seen.values()))
+        room = Counter(scene.kind_of[machine.name] for machine in scene.left.machines)
+        made = (
+            scene.option({c.job: c.plan for c in way}, {c.job: c.how for c in way})
+            for way in best_ways(choices, room, most=_MOST_JOINED)
+        )
+        return [option for option in made if option is not None]
+
     def _planned(self, plans: Mapping[str, JobPlan], how: str) -> Option | None:
         return self.scene.option(plans, dict.fromkeys(plans, how))
 
@@ -250,6 +277,8 @@ def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) ->
 
 
 def _why(scene: Scene, job: Job, chosen: Option) -> str:
+    if not scene.left.machines:
+        return "no machine is left"
     if job.name in scene.plan.waiting and not chosen.how:
         return scene.plan.waiting[job.name]
     return why_waiting(JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine))
@@ -262,22 +291,37 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
     before, after = scene.before.get(name), chosen.seconds.get(name)
     needing = {move.target for move in moves}
     kept = machines_of(old).keys() & machines_of(new).keys() - needing if old and new else set()
-    choice = old is not None and not scene.lost & machines_of(old).keys()
     pays = None
-    if choice and before is not None and after is not None and name in chosen.how:
+    if name in scene.whole and before is not None and after is not None and name in chosen.how:
         pays = payback([(job, before, 0.0)], [(job, after, chosen.pause_s[name])])
     return JobChange(
         job=name,
         before_s=before,
         after_s=after,
-        how=told(chosen.how.get(name, ""), [machine.name for machine in scene.every.machines])
-        or ("stopped" if before is not None and after is None else ""),
+        how=_how(scene, chosen, name),
         stays=tuple(machine for machine in (machines_of(new) if new else ()) if machine in kept),
         moves=moves,
         move_s=chosen.move_s.get(name, 0.0),
         payback_s=pays,
         reason=reason,
     )
+
+
+def _how(scene: Scene, chosen: Option, name: str) -> str:
+    """What was done with a job, in words; for one that lost nothing and is no quicker, also for whom."""
+    before, after = scene.before[name], chosen.seconds.get(name)
+    words = told(chosen.how.get(name, ""), [machine.name for machine in scene.every.machines])
+    if before is not None and after is None:
+        words = "stopped"
+    if not words or name not in scene.whole or before is None or (after is not None and after < before):
+        return words
+    had = machines_of(scene.whole[name]).keys()
+    takers = [
+        other
+        for other, own in chosen.plans.items()
+        if other != name and other in chosen.how and had & machines_of(own).keys()
+    ]
+    return f"{words}, makes room for {', '.join(takers)}" if takers else words
 
 
 def _refused(scene: Scene, chosen: Option, tried: Sequence[Option]) -> Refused | None:

@@ -38,7 +38,10 @@ def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machi
     for machine in joined:
         cluster.region(machine.region)
         if cluster.has_machine(machine.name):
-            raise InputError(f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already")
+            raise InputError(
+                f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already",
+                hint="give the one that joins a name of its own",
+            )
     names = [cluster.machine(name).name for name in lost]
     grown = replace(cluster, machines=(*cluster.machines, *joined))
     return restrict(grown, {machine.name for machine in grown.machines}.difference(names))

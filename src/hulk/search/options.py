@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -133,7 +134,8 @@ class Scene:
         return {machine.name: i for i, machine in enumerate(self.every.machines)}
 
     @cached_property
-    def _kinds(self) -> dict[str, int]:
+    def kind_of(self) -> dict[str, int]:
+        """Machine that is left → its kind; those of a kind are alike."""
         return alike(self.left, self.keep_from)
 
     def spare(self, option: Option) -> list[str]:
@@ -184,17 +186,26 @@ class Scene:
         rank = self._rank(seconds, pause_s, sum(move.bytes for own in moves.values() for move in own), len(changed))
         return Option(placed, words, seconds, moves, move_s, pause_s, rank)
 
+    def kinds_of(self, plan: JobPlan) -> Counter[int]:
+        """How many machines of each kind a plan uses."""
+        return Counter(self.kind_of[name] for name in machines_of(plan))
+
+    def job_rank(self, job: Job, step: float, pause: float) -> float:
+        """The part of `Option.rank`'s objective of a job that runs, with the seconds that it stands still first."""
+        old = self.before[job.name]
+        nuisance = CLEARLY * job_cost(job, old) if pause and old is not None and job.name in self.whole else 0.0
+        return job_cost(job, effective_seconds(step, pause, self.horizon)) + nuisance
+
     def _rank(
         self, seconds: Mapping[str, float], pause_s: Mapping[str, float], moved: float, changed: int
     ) -> tuple[float, float, float, int]:
-        running = [(job, seconds[job.name], pause_s.get(job.name, 0.0)) for job in self.jobs if job.name in seconds]
         waits = sum(job.weight for job in self.jobs if job.name not in seconds)
-        nuisance = sum(
-            CLEARLY * job_cost(job, self.before[job.name])
+        parts = (
+            self.job_rank(job, seconds[job.name], pause_s.get(job.name, 0.0))
             for job in self.jobs
-            if job.name in self.whole and job.name in pause_s and self.before[job.name] is not None
+            if job.name in seconds
         )
-        return waits, total_cost(running, self.horizon) + nuisance, moved, changed
+        return waits, sum(parts), moved, changed
 
     def _seconds(self, job: Job, plan: JobPlan) -> float | None:
         key = (job.name, plan)
@@ -228,7 +239,7 @@ class Scene:
         """The plans on those of their alike machines, and with their pipelines in that order, that move the least."""
         names = {machine: machine for own in plans.values() for machine in machines_of(own)}
         for _ in range(_MOST_ORDERS):
-            others = names_for(self.jobs, self.plan.jobs, plans, self._kinds, taken=taken, fixed=fixed, lost=self.lost)
+            others = names_for(self.jobs, self.plan.jobs, plans, self.kind_of, taken=taken, fixed=fixed, lost=self.lost)
             if others is None:
                 return None
             names = {machine: others.get(name, name) for machine, name in names.items()}
