@@ -105,12 +105,6 @@ def test_the_plan_may_replace_the_old_one_and_the_same_words_then_change_nothing
         assert load_plan(Path(files[0])).jobs == plan.jobs
 
 
-def test_a_short_horizon_stops_no_job_that_can_run(files):
-    code, said = hulk(files, *lost("rome-2"), "--horizon", "1 s", "--json")
-    assert code == 0, said
-    assert json.loads(said)["stopped"] == []
-
-
 def test_jobs_that_the_plan_does_not_know_are_named(files):
     jobs = Path(files[0]).parent / "jobs.yaml"
     third = "  - {name: third, model: bert-base, sequence: 128, global_batch: 16, precision: fp16}\n"

@@ -38,7 +38,8 @@ from hulk.search.options import CLEARLY, JobChange, Option, Refused, Replan, Sce
 from hulk.search.repair import growths, repairs, told
 
 _SEED_STEP = 1_000_003
-_SEARCHES, _SIDE_BY_SIDE = 4, 2  # from so many seeds is everything planned anew, so many at a time
+# From so many seeds is everything planned anew, on more than a few machines from fewer; so many searches at a time.
+_SEARCHES, _FEW, _SEARCHES_OF_MANY, _SIDE_BY_SIDE = 4, 40, 2, 2
 _MOST_JOINED = 4
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
 
@@ -187,7 +188,7 @@ class _Replanner:
             plans = self._plan(near, broken, self.evaluations // 4, 0.3)
             made.append(self._planned({**scene.whole, **plans}, "planned anew"))
         if jobs:
-            count = _SEARCHES
+            count = _SEARCHES if len(scene.left.machines) <= _FEW else _SEARCHES_OF_MANY
             for plans in self._plans(jobs, count):
                 made.append(self._planned(plans, "planned anew with all jobs"))
         return [option for option in made if option is not None]
