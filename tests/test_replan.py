@@ -27,7 +27,7 @@ DAY = 86400.0
 
 
 def again(*, plan=None, cluster=None, jobs=None, **options):
-    options = {"horizon": DAY, "evaluations": 300, "time_limit": 8.0} | options
+    options = {"horizon": DAY, "evaluations": 300, "time_limit": 60.0} | options
     cluster, jobs = cluster or small.cluster(), jobs or small.jobs()
     result = replan(plan or small.plan(), cluster, jobs, compute=small.compute(), **options)
     check_plan(result.plan, result.cluster, jobs)
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_answer():
 
 
 def test_machines_that_join_are_used_only_if_that_pays_back():
-    found = plan_jobs(small.cluster(), small.jobs(), compute=small.compute(), evaluations=3000, time_limit=20).plan
+    found = plan_jobs(small.cluster(), small.jobs(), compute=small.compute(), evaluations=3000, time_limit=60).plan
     machine = replace(small.cluster().machine("rome-1"), name="rome-9", gpu=gpu("a100-80"), memory=80e9)
     patient = again(plan=found, joined=[machine], horizon=30 * DAY)
     hasty = again(plan=found, joined=[machine], horizon=61.0)

@@ -2,17 +2,21 @@
 
 1. What lost nothing stays. A job that lost a machine is repaired, or planned anew on its own and the spare machines.
 2. Spare machines are offered to every job, one change at a time.
-3. Everything is planned anew.
+3. The jobs that lost a machine are planned anew together; so is everything, from several seeds.
+4. In each of these, jobs that lost nothing go back to their old plan where nobody gains enough by their change.
+5. The jobs' plans out of all these ways are put together anew, as far as the machines go round.
 
-Every way is judged by the objective with the time to move and restart spread over the horizon, so that a change that
-does not pay back within the horizon is not made.
+Every way is judged by `Option.rank`: the objective with the time to move and restart spread over the horizon, so that a
+change that does not pay back within the horizon is not made. Alike machines are named as the least bytes move.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,18 +26,22 @@ from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
-from hulk.errors import InputError
-from hulk.planner import plan_jobs
+from hulk.planner import PlanResult, plan_jobs
 from hulk.propose.network import Proposing
+from hulk.search.combining import Choice, best_ways
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.existing import change_cluster, machines_of, restrict, skeleton_of
+from hulk.search.forked import side_by_side
 from hulk.search.objective import job_cost
-from hulk.search.options import JobChange, Option, Refused, Replan, Scene, payback
-from hulk.search.repair import growths, repairs
+from hulk.search.options import CLEARLY, JobChange, Option, Refused, Replan, Scene, payback
+from hulk.search.repair import growths, repairs, told
 from hulk.search.waiting import why_waiting
 
-_CLEARLY = 0.01  # share of the time of the jobs it touches that a change must save where it is a choice
+_SEED_STEP = 1_000_003
+# From so many seeds is everything planned anew, on more than a few machines from fewer; so many searches at a time.
+_SEARCHES, _FEW, _SEARCHES_OF_MANY, _SIDE_BY_SIDE = 4, 40, 2, 2
+_MOST_JOINED = 4
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
 
 
@@ -57,8 +65,6 @@ def replan(
     answer, unless the time limit cuts it short. `keep_from` names machines that a job must not use; a `network`
     proposes where planning anew starts. `plan` has passed `hulk.domain.check` on `cluster`."""
     left = change_cluster(cluster, lost, joined)
-    if not left.machines:
-        raise InputError("no machine is left")
     scene = Scene(
         plan=plan,
         jobs=tuple(job for job in jobs if job.name in plan.jobs or job.name in plan.waiting),
@@ -68,39 +74,26 @@ def replan(
         horizon=horizon,
         compute=compute,
         engine=engine,
+        keep_from=keep_from or {},
     )
-    broken = [
-        job for job in scene.jobs if job.name in plan.jobs and scene.lost & machines_of(plan.jobs[job.name]).keys()
-    ]
-    stay = scene.option({name: own for name, own in plan.jobs.items() if name not in {job.name for job in broken}}, {})
+    stay = scene.option(scene.whole, {})
     assert stay is not None
-    if not broken and not joined:
+    if not left.machines:
+        return _answer(scene, stay, (), "")
+    if not scene.broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return _answer(scene, stay, (), f"{what}: nothing changes")
-    planner = _Replanner(scene, keep_from or {}, seed, evaluations, time.monotonic() + time_limit, network)
-    best = planner.repair(stay, broken)
-    best = planner.grow(best)
-    planner.everything()
-    enough = best.cost - _CLEARLY * scene.running_cost(best)
-    best = min((option for option in planner.tried if option.cost < enough), key=lambda made: made.cost, default=best)
-    note = "" if best.how or broken else "nothing changes: no change pays back within the horizon"
+    planner = _Replanner(scene, seed, evaluations, time.monotonic() + time_limit, network)
+    best = planner.best(stay)
+    note = "" if best.how or scene.broken else "nothing changes: no change pays back within the horizon"
     return _answer(scene, best, planner.tried, note)
 
 
 class _Replanner:
     """The ways to go on, tried one after the other; `tried` keeps the whole plans that were looked at."""
 
-    def __init__(
-        self,
-        scene: Scene,
-        keep_from: Mapping[str, frozenset[str]],
-        seed: int,
-        evaluations: int,
-        deadline: float,
-        network: Proposing | None,
-    ) -> None:
+    def __init__(self, scene: Scene, seed: int, evaluations: int, deadline: float, network: Proposing | None) -> None:
         self.scene = scene
-        self.keep_from = keep_from
         self.seed = seed
         self.evaluations = evaluations
         self.deadline = deadline
@@ -110,26 +103,33 @@ class _Replanner:
         self.spaces = {
             job.name: JobSpace(
                 job, scene.every, places, compute=scene.compute, engine=scene.engine,
-                without=scene.lost | keep_from.get(job.name, frozenset()),
+                without=scene.lost | scene.keep_from.get(job.name, frozenset()),
             )
             for job in scene.jobs
         }  # fmt: skip
-        self.number = {machine.name: i for i, machine in enumerate(scene.every.machines)}
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
-    def repair(self, option: Option, broken: Sequence[Job]) -> Option:
+    def best(self, stay: Option) -> Option:
+        """The best of all ways."""
+        first = self.grow(self.repair(stay))
+        self.tried += [self.settled(option) for option in (first, *self.together())]
+        self.tried += [self.settled(option) for option in self.joined()]
+        return min((first, *self.tried), key=_rank)
+
+    def repair(self, option: Option) -> Option:
         """Every job that lost a machine goes on as well as it can, the weightiest first; or it waits."""
-        for job in sorted(broken, key=lambda job: -job_cost(job, self.scene.before[job.name])):
+        for job in self.scene.broken:
             space, old = self.spaces[job.name], self.scene.plan.jobs[job.name]
             spare = self.scene.spare(option)
-            lost = [self.number[name] for name in machines_of(old) if name in self.scene.lost]
-            ways = repairs(space, skeleton_of(old, self.scene.every), lost, [self.number[name] for name in spare])
+            number = self.scene.number
+            lost = [number[name] for name in machines_of(old) if name in self.scene.lost]
+            ways = repairs(space, skeleton_of(old, self.scene.every), lost, [number[name] for name in spare])
             options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
             self.tried += found
-            option = min([option, *found], key=lambda made: made.cost)
+            option = min([option, *found], key=_rank)
         return option
 
     def grow(self, option: Option) -> Option:
@@ -140,18 +140,28 @@ class _Replanner:
         while (spare := self.scene.spare(option)) and time.monotonic() < self.deadline:
             found = [made for job in order if job.name not in settled for made in self._grown(option, job, spare, rng)]
             self.tried += [made for _, made in found]
-            worth = [
-                (name, made) for name, made in found if made.cost < option.cost - _CLEARLY * self._own(option, name)
-            ]
-            if not worth:
+            name, best = min(found, key=lambda entry: entry[1].rank, default=("", option))
+            if best.rank >= option.rank:
                 break
-            name, option = min(worth, key=lambda entry: entry[1].cost)
+            option = best
             settled.add(name)
         return option
 
-    def _own(self, option: Option, name: str) -> float:
-        """A job's part of the objective in the long run; nothing where it waits."""
-        return job_cost(self.spaces[name].job, option.seconds[name]) if name in option.seconds else 0.0
+    def settled(self, option: Option) -> Option:
+        """The option with the jobs that lost nothing back on their old plans wherever nobody gains enough by leaving
+        them: all of them, or one after the other."""
+        while True:
+            left = [name for name, old in self.scene.whole.items() if option.plans.get(name) != old]
+            ways = [left, *([name] for name in left)] if len(left) > 1 else [left] if left else []
+            found = [
+                made
+                for names in ways
+                if (made := self.scene.option({**option.plans, **{n: self.scene.whole[n] for n in names}}, option.how))
+            ]
+            best = min((option, *found), key=_rank)
+            if best is option:
+                return option
+            option = best
 
     def _grown(
         self, option: Option, job: Job, spare: Sequence[str], rng: np.random.Generator
@@ -160,24 +170,54 @@ class _Replanner:
         own, space = option.plans.get(job.name), self.spaces[job.name]
         made: list[Option | None] = []
         if own is not None:
-            free = [self.number[name] for name in spare]
+            free = [self.scene.number[name] for name in spare]
             ways = growths(space, skeleton_of(own, self.scene.every), free, rng)
             made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
         if own is None or job.name in self.weighty:
             made.append(self._anew(option, job, spare))
         yield from ((job.name, found) for found in made if found is not None)
 
-    def everything(self) -> None:
-        """All jobs planned anew on all machines that are left."""
-        jobs = [job for job in self.scene.jobs if self.spaces[job.name].allowed]
-        if not jobs:
-            return
-        made = self._plan(self.scene.left, jobs, self.evaluations, 1.0)
-        changed = {
-            name: "planned anew with all jobs" for name, own in made.items() if own != self.scene.plan.jobs.get(name)
-        }
-        option = self.scene.option(made, changed)
-        self.tried += [option] if option is not None else []
+    def together(self) -> list[Option]:
+        """The jobs that lost a machine planned anew together on what the others leave, and all jobs on all machines
+        from several seeds."""
+        scene = self.scene
+        jobs = [job for job in scene.jobs if self.spaces[job.name].allowed]
+        broken = [job for job in scene.broken if job in jobs]
+        taken = {name for own in scene.whole.values() for name in machines_of(own)}
+        made: list[Option | None] = []
+        if len(broken) > 1 and (near := restrict(scene.left, scene.number.keys() - taken - scene.lost)).machines:
+            plans = self._plan(near, broken, self.evaluations // 4, 0.3)
+            made.append(self._planned({**scene.whole, **plans}, "planned anew"))
+        if jobs:
+            count = _SEARCHES if len(scene.left.machines) <= _FEW else _SEARCHES_OF_MANY
+            for plans in self._plans(jobs, count):
+                made.append(self._planned(plans, "planned anew with all jobs"))
+        return [option for option in made if option is not None]
+
+    def joined(self) -> list[Option]:
+        """Plans of different ways put together, the few that seem best: groups share nothing, so a job's plan out of
+        one way can stand beside those of others wherever there are machines enough of each kind."""
+        scene = self.scene
+        choices: list[list[Choice]] = []
+        for job in scene.jobs:
+            seen: dict[tuple[float, frozenset[tuple[int, int]]], Choice] = {}
+            for option in (option for option in self.tried if job.name in option.seconds):
+                own = option.plans[job.name]
+                cost = scene.job_rank(job, option.seconds[job.name], option.pause_s.get(job.name, 0.0))
+                uses = scene.kinds_of(own)
+                seen.setdefault(
+                    (cost, frozenset(uses.items())), Choice(job.name, own, option.how.get(job.name, ""), cost, uses)
+                )
+            choices.append(list(seen.values()))
+        room = Counter(scene.kind_of[machine.name] for machine in scene.left.machines)
+        made = (
+            scene.option({c.job: c.plan for c in way}, {c.job: c.how for c in way})
+            for way in best_ways(choices, room, most=_MOST_JOINED)
+        )
+        return [option for option in made if option is not None]
+
+    def _planned(self, plans: Mapping[str, JobPlan], how: str) -> Option | None:
+        return self.scene.option(plans, dict.fromkeys(plans, how))
 
     def _anew(self, option: Option, job: Job, spare: Sequence[str]) -> Option | None:
         """One job planned anew on its own machines, those it shares left out, and the spare ones."""
@@ -185,19 +225,42 @@ class _Replanner:
         others = {m for name, plan in option.plans.items() if name != job.name for m in machines_of(plan)}
         names = {*spare, *(machines_of(own) if own else ())} - others - self.scene.lost
         near = restrict(self.scene.left, names)
-        if not self.spaces[job.name].allowed.intersection(self.number[machine.name] for machine in near.machines):
+        if not self.spaces[job.name].allowed.intersection(self.scene.number[machine.name] for machine in near.machines):
             return None
         made = self._plan(near, [job], self.evaluations // 4, 0.3)
         return self.scene.with_job(option, job, made[job.name], "planned anew") if job.name in made else None
 
     def _plan(self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float) -> Mapping[str, JobPlan]:
-        limit = max(share * (self.deadline - time.monotonic()), 0.5)
+        return self._search(cluster, jobs, evaluations, share, self.seed)().plan.jobs
+
+    def _plans(self, jobs: Sequence[Job], count: int) -> list[Mapping[str, JobPlan]]:
+        """All jobs on all machines from several seeds, two side by side at a time; no more when time is short."""
+        found: list[PlanResult] = []
+        for first in range(0, count, _SIDE_BY_SIDE):
+            begin = time.monotonic()
+            own, *others = (
+                self._search(self.scene.left, jobs, self.evaluations, 1.0, self.seed + _SEED_STEP * i)
+                for i in range(first, min(first + _SIDE_BY_SIDE, count))
+            )
+            found += side_by_side(own, others, stop=lambda: False)
+            now = time.monotonic()
+            if any(result.hurried for result in found) or 2 * now - begin > self.deadline:
+                break
+        return [result.plan.jobs for result in found]
+
+    def _search(
+        self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float, seed: int
+    ) -> Callable[[], PlanResult]:
         scene = self.scene
-        result = plan_jobs(
-            cluster, jobs, compute=scene.compute, engine=scene.engine, time_limit=limit, evaluations=evaluations,
-            seed=self.seed, keep_from=self.keep_from, network=self.network,
+        return partial(
+            plan_jobs, cluster, jobs, compute=scene.compute, engine=scene.engine, evaluations=evaluations, seed=seed,
+            time_limit=max(share * (self.deadline - time.monotonic()), 0.5),
+            keep_from=scene.keep_from, network=self.network,
         )  # fmt: skip
-        return result.plan.jobs
+
+
+def _rank(option: Option) -> tuple[float, float, float, int]:
+    return option.rank
 
 
 def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) -> Replan:
@@ -216,6 +279,8 @@ def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) ->
 
 
 def _why(scene: Scene, job: Job, chosen: Option) -> str:
+    if not scene.left.machines:
+        return "no machine is left"
     if job.name in scene.plan.waiting and not chosen.how:
         return scene.plan.waiting[job.name]
     space = JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine)
@@ -229,15 +294,14 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
     before, after = scene.before.get(name), chosen.seconds.get(name)
     needing = {move.target for move in moves}
     kept = machines_of(old).keys() & machines_of(new).keys() - needing if old and new else set()
-    choice = old is not None and not scene.lost & machines_of(old).keys()
     pays = None
-    if choice and before is not None and after is not None and name in chosen.how:
+    if name in scene.whole and before is not None and after is not None and name in chosen.how:
         pays = payback([(job, before, 0.0)], [(job, after, chosen.pause_s[name])])
     return JobChange(
         job=name,
         before_s=before,
         after_s=after,
-        how=chosen.how.get(name, "") or ("stopped" if before is not None and after is None else ""),
+        how=_how(scene, chosen, name),
         stays=tuple(machine for machine in (machines_of(new) if new else ()) if machine in kept),
         moves=moves,
         move_s=chosen.move_s.get(name, 0.0),
@@ -246,12 +310,29 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
     )
 
 
+def _how(scene: Scene, chosen: Option, name: str) -> str:
+    """What was done with a job, in words; for one that lost nothing and is no quicker, also for whom."""
+    before, after = scene.before[name], chosen.seconds.get(name)
+    words = told(chosen.how.get(name, ""), [machine.name for machine in scene.every.machines])
+    if before is not None and after is None:
+        words = "stopped"
+    if not words or name not in scene.whole or before is None or (after is not None and after < before):
+        return words
+    had = machines_of(scene.whole[name]).keys()
+    takers = [
+        other
+        for other, own in chosen.plans.items()
+        if other != name and other in chosen.how and had & machines_of(own).keys()
+    ]
+    return f"{words}, makes room for {', '.join(takers)}" if takers else words
+
+
 def _refused(scene: Scene, chosen: Option, tried: Sequence[Option]) -> Refused | None:
     """The plan that would be best in the long run, where it is another one than the chosen."""
     same_jobs = [option for option in tried if option.seconds.keys() == chosen.seconds.keys()]
     best = min(same_jobs, key=scene.running_cost, default=chosen)
     saves = 1 - scene.running_cost(best) / scene.running_cost(chosen) if chosen.seconds else 0.0
-    pays = payback(scene.terms(chosen), scene.terms(best)) if saves >= _CLEARLY else None
+    pays = payback(scene.terms(chosen), scene.terms(best)) if saves >= CLEARLY else None
     return (
         None if pays is None or pays <= scene.horizon else Refused(saves, max(best.move_s.values(), default=0.0), pays)
     )

@@ -13,8 +13,12 @@ from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
+    from hulk.cli.inputs import Inputs
+    from hulk.domain.cluster import Machine
     from hulk.search.options import JobChange, Replan
 
 LostOption = Annotated[list[str] | None, typer.Option(help="a machine that is gone; may be given several times")]
@@ -44,25 +48,24 @@ def replan(
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
 
-    Exit code 3 when a job that ran cannot run any more; the others are planned.
+    A job that lost nothing changes only where it, or another job by it, gains by that within the horizon. Exit code 3
+    when a job that ran cannot run any more; the others are planned.
     """
-    from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
-    from hulk.errors import InputError
-    from hulk.io.joined_file import load_joined
     from hulk.io.plan_file import dump_plan, save_plan
     from hulk.replan import replan as plan_again
-    from hulk.units import Dimension, parse
 
-    inputs = load_inputs(plan, cluster, jobs)
-    seconds = parse(horizon, Dimension.TIME)
-    if seconds <= 0:
-        raise InputError("--horizon must be more than nothing", hint='write it like "24 h"')
-    base, machines = load_joined(joined or [], inputs.cluster, cluster)
+    seconds = _seconds(horizon)
+    _spare_inputs(out, cluster, jobs, joined or [])
+    inputs, machines = _load(plan, cluster, jobs, joined or [])
+    strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
+    if strangers:
+        typer.echo(f"warning: not in the plan, and left out: {', '.join(strangers)} (see hulk plan)", err=True)
     announce_compilation(search=True)
     result = plan_again(
-        inputs.plan, base, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds, compute=inputs.compute,
-        seed=seed, time_limit=time_limit, evaluations=evaluations,
+        inputs.plan, inputs.cluster, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds,
+        compute=inputs.compute, seed=seed, time_limit=time_limit, evaluations=evaluations,
         network=None if no_gnn else usable_network(),
     )  # fmt: skip
     if out:
@@ -78,6 +81,56 @@ def replan(
             console().print(f"plan: {out}", style="dim")
     if result.stopped:
         raise typer.Exit(code=3)
+
+
+def _seconds(horizon: str) -> float:
+    from hulk.errors import InputError
+    from hulk.units import Dimension, parse
+
+    try:
+        seconds = parse(horizon, Dimension.TIME)
+    except InputError as error:
+        raise error.at("--horizon") from None
+    if seconds <= 0:
+        raise InputError("--horizon must be more than nothing", hint='write it like "24 h"')
+    return seconds
+
+
+def _spare_inputs(out: str | None, *inputs: str | Sequence[str]) -> None:
+    """Refuse to write the plan over another input; over the old plan is what a person may want."""
+    from pathlib import Path
+
+    from hulk.errors import InputError
+
+    names = [name for given in inputs for name in ([given] if isinstance(given, str) else given)]
+    for name in names if out else ():
+        if Path(name).exists() and Path(str(out)).exists() and Path(name).samefile(str(out)):
+            raise InputError(f"-o {out}: this file is read as well, and the plan would replace it", hint="name another")
+
+
+def _load(plan: str, cluster: str, jobs: str, joined: Sequence[str]) -> tuple[Inputs, tuple[Machine, ...]]:
+    """The files, checked, and the machines that join. Those that the plan knows already, since it was made when they
+    joined, are part of the cluster."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from hulk.cli.inputs import Inputs
+    from hulk.cost.compute import ComputeModel
+    from hulk.domain.check import check_plan
+    from hulk.io.cluster_file import load_cluster
+    from hulk.io.jobs_file import load_jobs
+    from hulk.io.joined_file import load_joined
+    from hulk.io.plan_file import load_plan
+    from hulk.io.profiles import bundled_profiles
+
+    old, work = load_plan(Path(plan)), load_jobs(jobs)
+    base, machines = load_joined(joined, load_cluster(cluster), cluster)
+    used = {stage.machine for own in old.jobs.values() for pipeline in own.pipelines for stage in pipeline.stages}
+    known = used.union(old.idle)
+    base = replace(base, machines=(*base.machines, *(machine for machine in machines if machine.name in known)))
+    check_plan(old, base, work)
+    new = tuple(machine for machine in machines if machine.name not in known)
+    return Inputs(old, base, work, ComputeModel(bundled_profiles())), new
 
 
 def to_json(result: Replan) -> dict[str, object]:
@@ -112,7 +165,7 @@ def render(result: Replan, horizon: float, screen: Console) -> None:
             f"not made: a plan that would save {refused.saves:.0%} takes {format_time(refused.move_s)} to move to and "
             f"pays back after {format_time(refused.payback_s)}, later than the horizon of {format_time(horizon)}"
         )
-    if result.changed:
+    if result.move_s:
         screen.print(f"all has moved after {format_time(result.move_s)}")
     if result.plan.idle:
         screen.print(f"idle: {by_region(result.plan.idle, result.cluster)}", style="dim")

@@ -12,11 +12,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hulk.cost.memory import GRADIENT_BYTES, optimizer_bytes, weight_bytes
 from hulk.domain.cluster import Cluster, pair
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Pipeline
 
+Floats = NDArray[np.float64]
 _MOST_SOURCES = 64  # holders looked at for one target: with more, the nearest regions' are as good as all
 
 
@@ -46,15 +50,61 @@ def plan_moves(
     if old is None:
         return ()
     ledger = _Ledger(cluster, frozenset(lost))
-    for layers, before, after in _runs(old, new):
-        weights, state = (sum(kind) for kind in zip(*(layer_state_bytes(job, i) for i in layers), strict=True))
-        unit = len(before) * len(after)
-        ledger.add(layers, weights, 1, [(0, 1, before)], [(0, 1, name) for name in after])
-        ledger.add(layers, state, unit, _shards(old, before, unit), _needs(new, after, unit))
+    for batch in _batches(job, old, new):
+        ledger.add(batch)
     return tuple(
         Move(source, target, size, tuple(sorted(ledger.layers[source, target])))
         for (source, target), size in ledger.bytes.items()
     )
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a job's new plan needs of what its old plan has: `needs` [targets] bytes that each machine of the new plan
+    needs, `held` [targets, holders] how many of them each machine of the old plan that is left holds. A holder in a
+    target's place is sent the difference."""
+
+    targets: tuple[str, ...]
+    holders: tuple[str, ...]
+    needs: Floats
+    held: Floats
+
+
+def overlap(job: Job, old: JobPlan, new: JobPlan, lost: Collection[str] = ()) -> Overlap:
+    """By how much the machines of two plans could stand in for each other."""
+    targets, holders = (
+        {name: i for i, name in enumerate(dict.fromkeys(s.machine for p in plan.pipelines for s in p.stages))}
+        for plan in (new, old)
+    )
+    needs, held = np.zeros(len(targets)), np.zeros((len(targets), len(holders)))
+    for batch in _batches(job, old, new):
+        rows = [np.array([*dict.fromkeys(targets[name] for name in piece.machines)]) for piece in batch.need]
+        columns = [np.array([*dict.fromkeys(holders[name] for name in piece.machines)]) for piece in batch.have]
+        for piece, own in zip(batch.need, rows, strict=True):
+            needs[own] += batch.bytes_of(piece.end - piece.begin)
+        for i, j, part in _common(batch.need, batch.have):
+            held[np.ix_(rows[i], columns[j])] += batch.bytes_of(part)
+    left = [i for name, i in holders.items() if name not in lost]
+    return Overlap(tuple(targets), tuple(name for name in holders if name not in lost), needs, held[:, left])
+
+
+def shards_held(job: Job, old: JobPlan, new: JobPlan, lost: Collection[str] = ()) -> Floats:
+    """[pipelines, positions] bytes of sharded optimizer state that each pipeline of the new plan would have already if
+    it stood at that position: where a pipeline stands decides which shard it holds."""
+    count = len(new.pipelines)
+    found = np.zeros((count, count))
+    for layers, before, after in _runs(old, new):
+        unit = len(before) * count
+        size = sum(layer_state_bytes(job, i)[1] for i in layers)
+        places: dict[str, list[int]] = {}
+        for i, name in enumerate(after):
+            places.setdefault(name, []).append(i)
+        have, need = _shards(old, before, unit), _shards(new, after, unit)
+        for position, j, part in _common(need, have):
+            for name in dict.fromkeys(have[j].machines):
+                if name not in lost and name in places:
+                    found[places[name], position] += size * part / unit
+    return found
 
 
 def move_seconds(moves: Iterable[Move], cluster: Cluster, beside: Iterable[Move] = ()) -> float:
@@ -86,20 +136,60 @@ def _ways(move: Move, cluster: Cluster) -> Iterator[tuple[tuple[object, ...], fl
         yield ("trunk", *pair(source.region, target.region)), link.trunk
 
 
-Piece = tuple[int, int, Sequence[str]]
-"""From, to (in units of a whole layer's state cut evenly), and the machines that hold it."""
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """From `begin` to `end`, in units of a whole cut evenly, and the machines that hold or need it."""
+
+    begin: int
+    end: int
+    machines: Sequence[str]
 
 
-def _shards(plan: JobPlan, holders: Sequence[str], unit: int) -> list[Piece]:
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Bytes of some layers, cut into `unit` parts: who has which, who needs which. Pieces are in order and complete."""
+
+    layers: range
+    size: float
+    unit: int
+    have: Sequence[_Piece]
+    need: Sequence[_Piece]
+
+    def bytes_of(self, parts: int) -> float:
+        """Bytes of so many parts."""
+        return self.size * parts / self.unit
+
+
+def _batches(job: Job, old: JobPlan, new: JobPlan) -> Iterator[_Batch]:
+    """Weights and optimizer state of every run of layers."""
+    for layers, before, after in _runs(old, new):
+        weights, state = (sum(kind) for kind in zip(*(layer_state_bytes(job, i) for i in layers), strict=True))
+        unit = len(before) * len(after)
+        if weights > 0:
+            yield _Batch(layers, weights, 1, [_Piece(0, 1, before)], [_Piece(0, 1, after)])
+        if state > 0:
+            yield _Batch(layers, state, unit, _shards(old, before, unit), _shards(new, after, unit))
+
+
+def _shards(plan: JobPlan, holders: Sequence[str], unit: int) -> list[_Piece]:
     """Who holds which part of a layer's optimizer state: every holder all of it, or, sharded, each its own part."""
     if not plan.shard_optimizer:
-        return [(0, unit, holders)]
+        return [_Piece(0, unit, holders)]
     size = unit // len(holders)
-    return [(i * size, (i + 1) * size, (name,)) for i, name in enumerate(holders)]
+    return [_Piece(i * size, (i + 1) * size, (name,)) for i, name in enumerate(holders)]
 
 
-def _needs(plan: JobPlan, holders: Sequence[str], unit: int) -> list[tuple[int, int, str]]:
-    return [(low, high, name) for low, high, names in _shards(plan, holders, unit) for name in dict.fromkeys(names)]
+def _common(need: Sequence[_Piece], have: Sequence[_Piece]) -> Iterator[tuple[int, int, int]]:
+    """Pieces of both, by their numbers, that have parts in common, with how many."""
+    i = j = 0
+    while i < len(need) and j < len(have):
+        part = min(need[i].end, have[j].end) - max(need[i].begin, have[j].begin)
+        if part > 0:
+            yield i, j, part
+        if need[i].end <= have[j].end:
+            i += 1
+        else:
+            j += 1
 
 
 def _runs(old: JobPlan, new: JobPlan) -> Iterator[tuple[range, list[str], list[str]]]:
@@ -124,22 +214,17 @@ class _Ledger:
         self.layers: dict[tuple[str | None, str], set[int]] = {}
         self.sent: Counter[str] = Counter()
 
-    def add(
-        self, layers: range, size: float, unit: int, have: Sequence[Piece], need: Sequence[tuple[int, int, str]]
-    ) -> None:
-        """`size` bytes of these layers: what each machine needs and does not have."""
-        if size <= 0:
-            return
-        for low, high, target in dict.fromkeys(need):
-            for begin, end, holders in have:
-                part = min(high, end) - max(low, begin)
-                if part <= 0 or (target in holders and target not in self.lost):
+    def add(self, batch: _Batch) -> None:
+        """What each machine needs of these bytes and does not have."""
+        for i, j, part in _common(batch.need, batch.have):
+            holders, count = batch.have[j].machines, batch.bytes_of(part)
+            for target in dict.fromkeys(batch.need[i].machines):
+                if target in holders and target not in self.lost:
                     continue
-                count = size * part / unit
                 source = self._source(holders, target, count)
                 key = (source, target)
                 self.bytes[key] = self.bytes.get(key, 0.0) + count
-                self.layers.setdefault(key, set()).update(layers)
+                self.layers.setdefault(key, set()).update(batch.layers)
                 if source is not None:
                     self.sent[source] += count  # type: ignore[assignment]  # a Counter of floats
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,7 +16,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.search.existing import keep_gpus, machines_of
+from hulk.search.naming import alike, names_for, renamed, reordered
 from hulk.search.objective import job_cost
+from hulk.search.repair import with_others
 
 Term = tuple[Job, float | None, float]
 """A job, its seconds a step (None: it waits), and the seconds that it stands still first."""
@@ -23,8 +26,12 @@ Term = tuple[Job, float | None, float]
 RESTART = 60.0
 """Seconds a job that ran stands still whenever its plan changes, besides what moves: to stop, start and connect."""
 
+CLEARLY = 0.01
+"""Share of its time that a job which lost nothing, or others by it, must gain before its plan changes."""
+
 # Of a horizon that is all spent on moving, this share counts as work: a job that moves is better than one that waits.
 _LEAST_SHARE = 1e-3
+_MOST_ORDERS = 3  # names, then the order of pipelines, then names again: each makes the moves fewer
 
 
 def effective_seconds(step: float, move: float, horizon: float) -> float:
@@ -65,8 +72,12 @@ def payback(before: Iterable[Term], after: Iterable[Term]) -> float | None:
 
 @dataclass(frozen=True)
 class Option:
-    """The jobs that run with their plans, and for each: what was done (in words, only where something was), seconds a
-    step, what moves, the seconds of that, and the seconds it stands still. `cost` is the objective over the horizon."""
+    """The jobs that run with their plans, and for each: what was done (in words, only where something was, machines as
+    {number in `Scene.every`}), seconds a step, what moves, the seconds of that, and the seconds it stands still.
+
+    rank  the less, the better: weight that waits, the objective over the horizon (changes of jobs that lost nothing
+          count as `CLEARLY` of their time), bytes that move, jobs that change
+    """
 
     plans: Mapping[str, JobPlan]
     how: Mapping[str, str]
@@ -74,12 +85,13 @@ class Option:
     moves: Mapping[str, tuple[Move, ...]]
     move_s: Mapping[str, float]
     pause_s: Mapping[str, float]
-    cost: float
+    rank: tuple[float, float, float, int]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The plan so far, and the machines: `every` has the lost and the joined ones, `left` no lost ones."""
+    """The plan so far, and the machines: `every` has the lost and the joined ones, `left` no lost ones. `keep_from`
+    names machines that a job must not use."""
 
     plan: Plan
     jobs: tuple[Job, ...]
@@ -89,6 +101,7 @@ class Scene:
     horizon: float
     compute: ComputeModel
     engine: Engine
+    keep_from: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _prices: dict[tuple[str, JobPlan], float | None] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -98,6 +111,32 @@ class Scene:
             job.name: self._seconds(job, self.plan.jobs[job.name]) if job.name in self.plan.jobs else None
             for job in self.jobs
         }
+
+    @cached_property
+    def broken(self) -> tuple[Job, ...]:
+        """The jobs that lost a machine, the weightiest first."""
+        hit = [
+            job
+            for job in self.jobs
+            if job.name in self.plan.jobs and self.lost & machines_of(self.plan.jobs[job.name]).keys()
+        ]
+        return tuple(sorted(hit, key=lambda job: -job_cost(job, self.before[job.name])))
+
+    @cached_property
+    def whole(self) -> dict[str, JobPlan]:
+        """The old plans of the jobs that lost nothing."""
+        broken = {job.name for job in self.broken}
+        return {name: own for name, own in self.plan.jobs.items() if name not in broken}
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """Machine → its number in `every`."""
+        return {machine.name: i for i, machine in enumerate(self.every.machines)}
+
+    @cached_property
+    def kind_of(self) -> dict[str, int]:
+        """Machine that is left → its kind; those of a kind are alike."""
+        return alike(self.left, self.keep_from)
 
     def spare(self, option: Option) -> list[str]:
         """Machines that are left and that nothing runs on."""
@@ -118,10 +157,12 @@ class Scene:
         return self.option({**option.plans, job.name: plan}, {**option.how, job.name: words})
 
     def option(self, plans: Mapping[str, JobPlan], how: Mapping[str, str]) -> Option | None:
-        """These plans as an option: GPUs handed out, priced, with what moves; None where one does not fit."""
-        placed = self._placed(plans)
-        if placed is None:
+        """These plans as an option: alike machines named as the least bytes move, GPUs handed out, priced, with what
+        moves; None where one does not fit."""
+        found = self._settled(plans)
+        if found is None:
             return None
+        placed, names = found
         seconds: dict[str, float] = {}
         moves: dict[str, tuple[Move, ...]] = {}
         for job in self.jobs:
@@ -138,13 +179,33 @@ class Scene:
             name: move_seconds(own, self.every, beside=[m for n, others in moves.items() if n != name for m in others])
             for name, own in moves.items()
         }
-        pause_s = {
-            name: move_s[name] + RESTART
-            for name, own in placed.items()
-            if name in self.plan.jobs and own != self.plan.jobs[name]
-        }
-        terms = [(job, seconds.get(job.name), pause_s.get(job.name, 0.0)) for job in self.jobs]
-        return Option(placed, dict(how), seconds, moves, move_s, pause_s, total_cost(terms, self.horizon))
+        changed = [name for name, own in placed.items() if own != self.plan.jobs.get(name)]
+        pause_s = {name: move_s[name] + RESTART for name in changed if name in self.plan.jobs}
+        others = {self.number[a]: self.number[b] for a, b in names.items()}
+        words = {name: with_others(how[name], others) for name in changed}
+        rank = self._rank(seconds, pause_s, sum(move.bytes for own in moves.values() for move in own), len(changed))
+        return Option(placed, words, seconds, moves, move_s, pause_s, rank)
+
+    def kinds_of(self, plan: JobPlan) -> Counter[int]:
+        """How many machines of each kind a plan uses."""
+        return Counter(self.kind_of[name] for name in machines_of(plan))
+
+    def job_rank(self, job: Job, step: float, pause: float) -> float:
+        """The part of `Option.rank`'s objective of a job that runs, with the seconds that it stands still first."""
+        old = self.before[job.name]
+        nuisance = CLEARLY * job_cost(job, old) if pause and old is not None and job.name in self.whole else 0.0
+        return job_cost(job, effective_seconds(step, pause, self.horizon)) + nuisance
+
+    def _rank(
+        self, seconds: Mapping[str, float], pause_s: Mapping[str, float], moved: float, changed: int
+    ) -> tuple[float, float, float, int]:
+        waits = sum(job.weight for job in self.jobs if job.name not in seconds)
+        parts = (
+            self.job_rank(job, seconds[job.name], pause_s.get(job.name, 0.0))
+            for job in self.jobs
+            if job.name in seconds
+        )
+        return waits, sum(parts), moved, changed
 
     def _seconds(self, job: Job, plan: JobPlan) -> float | None:
         key = (job.name, plan)
@@ -153,18 +214,62 @@ class Scene:
             self._prices[key] = price.step if isinstance(price, JobPrice) else None
         return self._prices[key]
 
-    def _placed(self, plans: Mapping[str, JobPlan]) -> dict[str, JobPlan] | None:
+    def _settled(self, plans: Mapping[str, JobPlan]) -> tuple[dict[str, JobPlan], dict[str, str]] | None:
+        """The plans on the machines and GPUs they get, and who takes whose part. A machine that a job shared with one
+        that stays is shared again, if it has room for both, or else left to the other."""
+        kept = {name: own for name, own in plans.items() if own == self.plan.jobs.get(name)}
+        changed = {name: own for name, own in plans.items() if name not in kept}
+        if not changed:
+            return kept, {}
+        taken = {name for own in kept.values() for name in machines_of(own)}
+        before = {
+            machine for name in changed if name in self.plan.jobs for machine in machines_of(self.plan.jobs[name])
+        }
+        shared = taken & before & {machine for own in changed.values() for machine in machines_of(own)}
+        for fixed in (shared, set()) if shared else (set(),):
+            found = self._named(changed, taken, fixed)
+            placed = None if found is None else self._placed(kept, found[0])
+            if found is not None and placed is not None:
+                return placed, found[1]
+        return None
+
+    def _named(
+        self, plans: Mapping[str, JobPlan], taken: Collection[str], fixed: Collection[str]
+    ) -> tuple[Mapping[str, JobPlan], dict[str, str]] | None:
+        """The plans on those of their alike machines, and with their pipelines in that order, that move the least."""
+        names = {machine: machine for own in plans.values() for machine in machines_of(own)}
+        for _ in range(_MOST_ORDERS):
+            others = names_for(self.jobs, self.plan.jobs, plans, self.kind_of, taken=taken, fixed=fixed, lost=self.lost)
+            if others is None:
+                return None
+            names = {machine: others.get(name, name) for machine, name in names.items()}
+            plans = {name: renamed(own, others) for name, own in plans.items()}
+            ordered = {job.name: self._in_order(job, plans[job.name]) for job in self.jobs if job.name in plans}
+            if ordered == plans:
+                break
+            plans = ordered
+        return plans, names
+
+    def _in_order(self, job: Job, plan: JobPlan) -> JobPlan:
+        """The plan with its pipelines in the order in which the least bytes move, if that takes no longer a step."""
+        old = self.plan.jobs.get(job.name)
+        better = plan if old is None else reordered(job, old, plan, self.lost)
+        if better == plan:
+            return plan
+        as_it_is, other = self._seconds(job, plan), self._seconds(job, better)
+        return better if as_it_is is not None and other is not None and other <= as_it_is else plan
+
+    def _placed(self, kept: Mapping[str, JobPlan], changed: Mapping[str, JobPlan]) -> dict[str, JobPlan] | None:
         """The plans with every GPU used once: those that do not change first, the others round them."""
         taken: dict[str, set[int]] = {}
         placed: dict[str, JobPlan] = {}
-        for name, own in sorted(plans.items(), key=lambda item: item[1] != self.plan.jobs.get(item[0])):
-            old = self.plan.jobs.get(name)
-            kept = own if own == old else keep_gpus(own, old, self.every, taken)
-            if kept is None:
+        for name, own in (*kept.items(), *changed.items()):
+            made = own if name in kept else keep_gpus(own, self.plan.jobs.get(name), self.every, taken)
+            if made is None:
                 return None
-            for stage in (stage for pipeline in kept.pipelines for stage in pipeline.stages):
+            for stage in (stage for pipeline in made.pipelines for stage in pipeline.stages):
                 taken.setdefault(stage.machine, set()).update(stage.gpus)
-            placed[name] = kept
+            placed[name] = made
         return placed
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +18,7 @@ _MOST_GROWTH = 8
 _DRAWS = 3
 
 Way = tuple[str, Skeleton]
-"""What was done, in words, and what came out."""
+"""What was done, in words, machines as {number} (`told` has the names), and what came out."""
 
 
 def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
@@ -26,7 +27,6 @@ def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Ite
     free = set(spare) & space.allowed
     beam: list[Way] = [("", skeleton)]
     for machine in lost:
-        name = space.cluster.machines[machine].name
         options: list[tuple[str, Skeleton | None]] = []
         for words, before in beam:
             if machine not in before.machines:
@@ -34,11 +34,12 @@ def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Ite
                 continue
             others = (words, "its other replicas go on") if "replicas" not in words else (words,)
             options.append((_join(*others), moves.without_chains_of(before, machine)))
-            options.append((_join(words, f"its neighbours take over from {name}"), moves.without(before, machine)))
+            options.append(
+                (_join(words, f"its neighbours take over from {{{machine}}}"), moves.without(before, machine))
+            )
             for other in _near(space, machine, free - before.machines):
-                taker = space.cluster.machines[other].name
                 changed = moves.substitute(space, before, machine, other)
-                options.append((_join(words, f"{taker} takes the place of {name}"), changed))
+                options.append((_join(words, f"{{{other}}} takes the place of {{{machine}}}"), changed))
         beam = _best(space, [(words, made) for words, made in options if made is not None], _BEAM)
     return _tuned(space, beam)
 
@@ -51,7 +52,7 @@ def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.r
     while free and len(found) < _MOST_GROWTH:
         options: list[Way] = []
         for machine in _near(space, next(iter(sorted(skeleton.machines))), free):
-            joined = _join(words, f"{space.cluster.machines[machine].name} joins")
+            joined = _join(words, f"{{{machine}}} joins")
             for _ in range(_DRAWS):
                 options += [(joined, made) for made in moves.insertions(space, skeleton, machine, rng)]
         best = _tuned(space, _best(space, options, 1))
@@ -62,6 +63,16 @@ def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.r
         free -= skeleton.machines
         found.append((words, skeleton))
     return found
+
+
+def told(words: str, names: Sequence[str]) -> str:
+    """The words with the machines' names."""
+    return words.format(*names)
+
+
+def with_others(words: str, others: Mapping[int, int]) -> str:
+    """The words where other machines have taken these machines' parts, all by number."""
+    return re.sub(r"\{(\d+)\}", lambda found: f"{{{others.get(int(found[1]), int(found[1]))}}}", words)
 
 
 def _near(space: JobSpace, machine: int, free: set[int]) -> list[int]:
