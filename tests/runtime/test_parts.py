@@ -179,3 +179,46 @@ def test_weights_of_a_hugging_face_checkpoint(model: str, tmp_path: Path) -> Non
     weights, known = FileWeights(blueprint, tmp_path / "saved"), dict(made.named_parameters())
     for entry in list_entries(blueprint):
         assert torch.equal(weights.get(entry.name, entry.home), known[entry.name].detach())
+
+
+def test_what_is_under_way_is_held_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    import gc
+    import weakref
+
+    from hulk.runtime import messages
+
+    class Handle:
+        def wait(self) -> None:
+            pass
+
+    posted: list[weakref.ref[object]] = []
+
+    def post(tensor: object, **where: object) -> Handle:
+        posted.append(weakref.ref(tensor))
+        return Handle()
+
+    monkeypatch.setattr(messages.dist, "irecv", post)
+    monkeypatch.setattr(messages.dist, "isend", post)
+    mine = messages.Messages()
+    coming = mine.receive(torch.empty(4), 1, None, tag=7)
+    mine.send(torch.empty(4), 2, None)
+    gc.collect()
+    assert all(held() is not None for held in posted)
+    coming.wait()
+    with pytest.raises(RuntimeError, match=r"1 messages were left under way: to rank 2, tag 0"):
+        mine.close()
+    del coming
+    gc.collect()
+    assert posted[0]() is None and posted[1]() is not None
+
+
+def test_nothing_is_sent_past_the_owner_of_messages() -> None:
+    """Whoever posts a message elsewhere would have to hold its tensor until it is done."""
+    import hulk.runtime
+
+    folder = Path(hulk.runtime.__file__).parent
+    posting = [
+        path.name for path in folder.rglob("*.py") if "dist.isend" in (text := path.read_text()) or "dist.irecv" in text
+    ]
+    assert posting == ["messages.py"]

@@ -11,6 +11,7 @@ Reading order:
     data         batches that are the same whatever the plan
     timetable    the plan's schedule as actions
     stage        a stage for torch.distributed.pipelining
+    messages     what is under way between ranks, held until it is done
     warmup       connections brought up to speed before the first step
     emulated     a stage that waits instead of computing
     entries, buckets, exchange, sync    gradients added up among the holders of each parameter

@@ -134,6 +134,7 @@ class RealWork(Work):
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=labels, losses=losses, return_outputs=False, **extra)
+        self._plan_stage.settle()
         if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
             self._plan_stage.expect(context.microbatches)
         self.sync.finish()

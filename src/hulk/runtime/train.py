@@ -50,6 +50,7 @@ def train(context: Context, reporter: Say) -> None:
             path = work.save(step + 1)
             if path is not None:
                 reporter.say("checkpoint", path=path)
+    work.close()
     reporter.say("done")
 
 
