@@ -131,14 +131,14 @@ def test_shares_of_a_batch_are_the_batch(tmp_path: Path) -> None:
 
 
 def test_a_half_written_checkpoint_is_none(tmp_path: Path) -> None:
-    from hulk.runtime.checkpoint import CheckpointHead, find_checkpoint, finish, list_files, make_unfinished
+    from hulk.runtime.checkpoint import find_checkpoint, finish, list_files, make_unfinished
 
     for step in (1, 2, 3):
         folder = make_unfinished(tmp_path, step)
         (folder / "layer-0000.safetensors").write_bytes(b"weights")
         list_files(folder, 0, ["layer-0000.safetensors"])
         if step < 3:
-            finish(tmp_path, CheckpointHead(step, 0, "gpt2", 1))
+            finish(tmp_path, step, {"seed": 0})
     found, wrong = find_checkpoint(tmp_path)
     assert found == tmp_path / "step-00000002" and not wrong
     (found / "layer-0000.safetensors").write_bytes(b"weight?")

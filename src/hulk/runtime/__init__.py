@@ -18,6 +18,7 @@ Reading order:
     checkpoint, state    what can be gone on from, by another plan too
     work, real, waiting    what one rank does in a step: computing, or waiting
     train        the steps of one rank
+    report, meeting    a worker's words and signs of life; where all ranks meet
     worker       the program of one rank
     hosts, launch, watch, progress, run    starting workers, watching them, and telling people
     measure, validate    emulated runs of Hulk's plan and of others', measured beside predicted
