@@ -326,6 +326,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     assert "error: interrupted after step " in errors
     assert f"the last checkpoint is {saved}/tiny/step-" in errors and ": --resume goes on from it" in errors
     assert gone(workers, 1)
+    assert not [name for name in steps(saved) if name.endswith(".writing")]
 
 
 def test_gpus_by_the_names_they_have() -> None:

@@ -77,6 +77,13 @@ def prepare_folder(folder: Path, *, resume: bool, overwrite: bool, say: Callable
     say(f"removed {len(old)} checkpoints of an earlier run from {folder}")
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what is left of a checkpoint whose writers are no more; what cannot be removed, the next start removes."""
+    for path in leftovers(folder):
+        with contextlib.suppress(OSError):
+            remove_ours(path)
+
+
 def _remove(path: Path) -> None:
     try:
         gone = remove_ours(path)

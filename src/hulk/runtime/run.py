@@ -20,7 +20,7 @@ from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InfeasibleError, InputError, nearest
 from hulk.runtime.checkpoint import find_checkpoint, read_head
-from hulk.runtime.folder import keep_logs, locked, log_folder, prepare_folder
+from hulk.runtime.folder import keep_logs, locked, log_folder, prepare_folder, remove_leftovers
 from hulk.runtime.hosts import Hosts, LocalHosts
 from hulk.runtime.launch import Worker, end_workers, start_workers
 from hulk.runtime.progress import Progress, StepReport, Watched
@@ -114,8 +114,13 @@ def run(
         progress = Progress(watched, cluster, show, metrics)
         progress.saved |= {name: str(one.resume) for name, one in own.items() if one.resume is not None}
         todo = {name: one for name, one in own.items() if not _is_done(name, one, show)}
-        if todo:
-            _start(progress, todo, files, hosts, locks)
+        try:
+            if todo:
+                _start(progress, todo, files, hosts, locks)
+        finally:
+            for one in todo.values():
+                if one.checkpoints is not None:
+                    remove_leftovers(one.checkpoints)
     return progress
 
 
