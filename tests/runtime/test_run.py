@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,20 @@ def test_a_killed_worker(tmp_path: Path) -> None:
 
     found, wrong = find_checkpoint(saved / "tiny")
     assert found is not None and not wrong
+
+
+def test_a_worker_that_crashes(tmp_path: Path) -> None:
+    process = start(arguments(TWO, tmp_path, "--steps", "100000"))
+    read_until(process, "step 1/")
+    os.kill(children(process.pid)[0], signal.SIGSEGV)
+    code, _, errors = finish(process)
+    assert code == 1
+    words = "rome-1 (rank 0, GPU 0, stage 1.1) was killed by SIGSEGV in step "
+    assert words in errors and "; see " in errors
+    log = Path(errors.split("; see ")[1].split(";")[0])
+    # Where each thread was, in Python's words.
+    assert "most recent call first" in log.read_text()
+    shutil.rmtree(log.parent)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ SILENCE = 6.0
 """Seconds without a sign of life that tell a worker that stands still from one that fails for want of it; workers give
 one every second."""
 
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
+"""Signals that a program's own mistakes end it with: its log then says where each of its threads was."""
+
 Event = dict[str, Any]
 Listener = Callable[[Worker, Event], None]
 
@@ -163,7 +166,8 @@ def _killed(states: Sequence[_State]) -> str | None:
         code = state.worker.process.poll()
         if code is not None and code < 0 and state.last_words is None and not state.done:
             name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
-            return f"{state.place} was killed by {name} {state.when}"
+            log = f"; see {state.worker.log}" if -code in _CRASHES else ""
+            return f"{state.place} was killed by {name} {state.when}{log}"
     return None
 
 

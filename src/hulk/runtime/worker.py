@@ -10,6 +10,7 @@ and ends with 0, or with 1 after an event "error".
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
 import sys
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--job", required=True, help="the job to run")
     add_arguments(parser)
     arguments = parser.parse_args(argv)
+    faulthandler.enable()
     reporter = Reporter(int(os.environ.get("RANK", "0")))
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     try:
