@@ -161,7 +161,7 @@ SMALL = "regions: {a: {at: [1, 1]}}\nmachines:\n"
     [
         # Long sequences: the state fits with ease, the activations of one sequence do not.
         ("  - {name: m, region: a, gpu: v100-16, gpus: 1}\n",
-         "  - {name: j, model: gpt2, sequence: 131072, global_batch: 8}\n", "activations of 1 sequence", "other jobs"),
+         "  - {name: j, model: ./long.json, sequence: 131072, global_batch: 8}\n", "131,072 tokens", "other jobs"),
         # A job alone is never told of others.
         ("  - {name: m, count: 2, region: a, gpu: t4, gpus: 1}\n",
          "  - {name: j, model: gpt2-xl, sequence: 1024, global_batch: 8}\n", "activations of 1 sequence", "other jobs"),
@@ -172,6 +172,12 @@ SMALL = "regions: {a: {at: [1, 1]}}\nmachines:\n"
     ],
 )  # fmt: skip
 def test_why_a_job_waits(tmp_path, machines, jobs, words, never):
+    (tmp_path / "long.json").write_text(
+        json.dumps({
+            "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "intermediate_size": 2048, "vocab_size": 64000, "max_position_embeddings": 131072,
+        })
+    )  # fmt: skip
     (tmp_path / "c.yaml").write_text(SMALL + machines)
     (tmp_path / "j.yaml").write_text("jobs:\n" + jobs)
     done = hulk("plan", "c.yaml", "j.yaml", *QUICK, cwd=tmp_path)

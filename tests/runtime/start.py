@@ -22,6 +22,7 @@ def run_ranks(argv: Sequence[str], ranks: int, *, limit: float) -> None:
     shared = {
         "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
         "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_GLOO_LAZY_INIT": "1",
+        "PYTHONFAULTHANDLER": "1",
     }  # fmt: skip
     logs = [tempfile.TemporaryFile("w+") for _ in range(ranks)]  # noqa: SIM115
     started = [

@@ -131,14 +131,14 @@ def test_shares_of_a_batch_are_the_batch(tmp_path: Path) -> None:
 
 
 def test_a_half_written_checkpoint_is_none(tmp_path: Path) -> None:
-    from hulk.runtime.checkpoint import CheckpointHead, find_checkpoint, finish, list_files, make_unfinished
+    from hulk.runtime.checkpoint import find_checkpoint, finish, list_files, make_unfinished
 
     for step in (1, 2, 3):
         folder = make_unfinished(tmp_path, step)
         (folder / "layer-0000.safetensors").write_bytes(b"weights")
         list_files(folder, 0, ["layer-0000.safetensors"])
         if step < 3:
-            finish(tmp_path, CheckpointHead(step, 0, "gpt2", 1))
+            finish(tmp_path, step, {"seed": 0})
     found, wrong = find_checkpoint(tmp_path)
     assert found == tmp_path / "step-00000002" and not wrong
     (found / "layer-0000.safetensors").write_bytes(b"weight?")
@@ -179,3 +179,46 @@ def test_weights_of_a_hugging_face_checkpoint(model: str, tmp_path: Path) -> Non
     weights, known = FileWeights(blueprint, tmp_path / "saved"), dict(made.named_parameters())
     for entry in list_entries(blueprint):
         assert torch.equal(weights.get(entry.name, entry.home), known[entry.name].detach())
+
+
+def test_what_is_under_way_is_held_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    import gc
+    import weakref
+
+    from hulk.runtime import messages
+
+    class Handle:
+        def wait(self) -> None:
+            pass
+
+    posted: list[weakref.ref[object]] = []
+
+    def post(tensor: object, **where: object) -> Handle:
+        posted.append(weakref.ref(tensor))
+        return Handle()
+
+    monkeypatch.setattr(messages.dist, "irecv", post)
+    monkeypatch.setattr(messages.dist, "isend", post)
+    mine = messages.Messages()
+    coming = mine.receive(torch.empty(4), 1, None, tag=7)
+    mine.send(torch.empty(4), 2, None)
+    gc.collect()
+    assert all(held() is not None for held in posted)
+    coming.wait()
+    with pytest.raises(RuntimeError, match=r"1 messages were left under way: to rank 2, tag 0"):
+        mine.close()
+    del coming
+    gc.collect()
+    assert posted[0]() is None and posted[1]() is not None
+
+
+def test_nothing_is_sent_past_the_owner_of_messages() -> None:
+    """Whoever posts a message elsewhere would have to hold its tensor until it is done."""
+    import hulk.runtime
+
+    folder = Path(hulk.runtime.__file__).parent
+    posting = [
+        path.name for path in folder.rglob("*.py") if "dist.isend" in (text := path.read_text()) or "dist.irecv" in text
+    ]
+    assert posting == ["messages.py"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,68 +16,7 @@ import pytest
 pytest.importorskip("torch")
 
 from cases import Case, write_case, write_text
-
-TWO = Case("two", "gpt2", ((12, (("rome-1", (0,), 2), ("oslo-1", (0,), 5))),))
-HULK = [sys.executable, "-c", "from hulk.cli import main; main()", "run"]
-
-
-def arguments(case: Case, folder: Path, *more: str) -> list[str]:
-    """What follows `hulk run` for a case."""
-    _, plan, *rest = write_case(case, folder)
-    return [plan, *rest, "--data", str(write_text(folder / "text.txt")), *more]
-
-
-def start(argv: list[str], first: str = "") -> subprocess.Popen[str]:
-    """`hulk run`, after a line of Python."""
-    hulk = [HULK[0], HULK[1], f"{first}\n{HULK[2]}", HULK[3]]
-    return subprocess.Popen(
-        [*hulk, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def finish(process: subprocess.Popen[str], seconds: float = 60.0) -> tuple[int, str, str]:
-    """Exit code, output and errors; whatever it started is ended if it takes longer."""
-    workers = children(process.pid)
-    try:
-        output, errors = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        for pid in workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        raise
-    return process.returncode, output, errors
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process started."""
-    with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def gone(pids: list[int], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while any(alive(pid) for pid in pids) and time.monotonic() < end:
-        time.sleep(0.1)
-    return not any(alive(pid) for pid in pids)
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """The first line of the output with these words."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if words in line:
-            return line
-    assert process.stderr is not None
-    raise AssertionError(f"no {words!r}: {process.stderr.read()}")
+from command import HULK, TWO, arguments, children, finish, gone, read_until, start
 
 
 def test_trains_and_goes_on_by_another_plan(tmp_path: Path) -> None:
@@ -86,7 +25,11 @@ def test_trains_and_goes_on_by_another_plan(tmp_path: Path) -> None:
     more = ["--metrics", str(metrics), "--trace", str(trace), "--trace-steps", "1"]
     code, output, errors = finish(start([*first, *more]))
     assert code == 0, errors
-    assert "tiny step 4/4  loss " in output and "(predicted " in output and "busy" in output
+    assert "tiny step 4/4  loss " in output and "busy" in output
+    # A prediction for GPUs says nothing about CPUs.
+    assert "predicted" not in output
+    why = "that is for rtx-3090 on rome-1, this runs on cpu"
+    assert "tiny is not compared with its prediction of " in output and output.count(why) == 2
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert lines[-1]["loss"] < lines[0]["loss"]
@@ -157,13 +100,28 @@ def test_a_killed_worker(tmp_path: Path) -> None:
     code, _, errors = finish(process)
     assert time.monotonic() - begin < 30
     assert code == 1
-    assert "oslo-1 (rank 1, GPU 0) was killed by SIGKILL in step " in errors
+    assert "oslo-1 (rank 1, GPU 0, stage 1.2) was killed by SIGKILL in step " in errors
+    assert f"the last checkpoint is {saved}/tiny/step-" in errors and ": --resume goes on from it" in errors
     assert len(errors.strip().splitlines()) == 1
     assert gone(workers, 1)
     from hulk.runtime.checkpoint import find_checkpoint
 
     found, wrong = find_checkpoint(saved / "tiny")
     assert found is not None and not wrong
+
+
+def test_a_worker_that_crashes(tmp_path: Path) -> None:
+    process = start(arguments(TWO, tmp_path, "--steps", "100000"))
+    read_until(process, "step 1/")
+    os.kill(children(process.pid)[0], signal.SIGSEGV)
+    code, _, errors = finish(process)
+    assert code == 1
+    words = "rome-1 (rank 0, GPU 0, stage 1.1) was killed by SIGSEGV in step "
+    assert words in errors and "; see " in errors
+    log = Path(errors.split("; see ")[1].split(";")[0])
+    # Where each thread was, in Python's words.
+    assert "most recent call first" in log.read_text()
+    shutil.rmtree(log.parent)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
@@ -175,7 +133,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert "tiny step 3/6" in output and "tiny step 4/6" not in output
     assert "failed in step 3: cannot write the checkpoint of step 3 to" in errors and "File too large" in errors
     assert len(errors.strip().splitlines()) == 1
-    assert not list((saved / "tiny").iterdir())
+    assert "no checkpoint was written yet" in errors
+    assert not saved.exists()
 
 
 def test_workers_end_with_their_launcher(tmp_path: Path) -> None:

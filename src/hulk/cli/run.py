@@ -36,6 +36,10 @@ ComputeOption = Annotated[str, typer.Option(help="real, or emulated: wait as lon
 WeightsOption = Annotated[Path | None, typer.Option(help="safetensors file or folder to start from")]
 CheckpointsOption = Annotated[Path | None, typer.Option("--checkpoint-dir", help="write checkpoints to this folder")]
 EveryOption = Annotated[int, typer.Option(help="steps between checkpoints; 0: only at the end", min=0)]
+KeepOption = Annotated[
+    int | None, typer.Option(help="how many checkpoints stay, the newest; 0: all (default: 3)", min=0)
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="remove the checkpoints of an earlier run first")]
 ResumeOption = Annotated[bool, typer.Option(help="go on from the newest whole checkpoint in --checkpoint-dir")]
 MetricsOption = Annotated[Path | None, typer.Option(help="write a JSON object a step to this file")]
 TraceOption = Annotated[Path | None, typer.Option(help="write a Chrome/Perfetto trace of real steps to this file")]
@@ -63,7 +67,9 @@ def run(
     weights: WeightsOption = None,
     checkpoint_dir: CheckpointsOption = None,
     every: EveryOption = 0,
+    keep: KeepOption = None,
     resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
     metrics: MetricsOption = None,
     trace: TraceOption = None,
     trace_steps: TraceStepsOption = 2,
@@ -77,7 +83,8 @@ def run(
     from hulk.io.files import write_atomic
     from hulk.runtime.run import RunFiles, choose_jobs
     from hulk.runtime.run import run as start
-    from hulk.runtime.settings import Compute, Settings
+    from hulk.runtime.runnable import check_options, check_output
+    from hulk.runtime.settings import KEEP, Compute, Settings
 
     inputs = load_inputs(plan, cluster, jobs)
     if compute not in list(Compute):
@@ -97,9 +104,14 @@ def run(
         weights=weights,
         checkpoints=checkpoint_dir,
         every=every,
+        keep=KEEP if keep is None else keep,
         timeout=timeout,
         trace_steps=trace_steps if trace is not None else 0,
     )
+    check_options(settings, resume=resume, overwrite=overwrite, keep=keep is not None)
+    for path in (metrics, trace):
+        if path is not None:
+            check_output(path)
     announce_compilation()
     screen = console()
 
@@ -117,6 +129,7 @@ def run(
             hosts=hosts,
             compute=inputs.compute,
             resume=resume,
+            overwrite=overwrite,
             metrics=metrics,
             show=show,
         )
@@ -137,11 +150,10 @@ def render(progress: Progress, screen: Console) -> None:
             continue
         reports = reports[1:] or reports
         mean = sum(report.seconds for report in reports) / len(reports)
-        difference = mean / watched.predicted - 1
-        screen.print(
-            f"[bold]{name}[/bold]: {format_time(mean)} a step, predicted {format_time(watched.predicted)} "
-            f"({difference:+.0%})"
-        )
+        predicted = f", predicted {format_time(watched.predicted)} ({mean / watched.predicted - 1:+.0%})"
+        if name in progress.other:
+            predicted = f"; the prediction is for something else: {progress.other[name]}"
+        screen.print(f"[bold]{name}[/bold]: {format_time(mean)} a step{predicted}", soft_wrap=True)
         rows = table("stage", "on", "busy", "waiting", "sync", "update", right=("busy", "waiting", "sync", "update"))
         for index, stage in enumerate(reports[0].stages):
             columns = [

@@ -11,12 +11,14 @@ Reading order:
     data         batches that are the same whatever the plan
     timetable    the plan's schedule as actions
     stage        a stage for torch.distributed.pipelining
+    messages     what is under way between ranks, held until it is done
     warmup       connections brought up to speed before the first step
     emulated     a stage that waits instead of computing
     entries, buckets, exchange, sync    gradients added up among the holders of each parameter
     checkpoint, state    what can be gone on from, by another plan too
     work, real, waiting    what one rank does in a step: computing, or waiting
     train        the steps of one rank
+    report, meeting    a worker's words and signs of life; where all ranks meet
     worker       the program of one rank
     hosts, launch, watch, progress, run    starting workers, watching them, and telling people
     measure, validate    emulated runs of Hulk's plan and of others', measured beside predicted

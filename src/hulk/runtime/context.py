@@ -44,6 +44,11 @@ class Context:
         return self.seating.plan
 
     @property
+    def device_name(self) -> str:
+        """What this rank computes on: "cpu", or the GPU's own name."""
+        return "cpu" if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
+
+    @property
     def stage(self) -> Stage:
         """This rank's stage."""
         return self.seating.stage(self.seat.pipeline, self.seat.stage)

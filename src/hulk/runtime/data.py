@@ -11,8 +11,11 @@ in an order that its number and the seed fix. What a sample is depends on the mo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,20 +23,55 @@ from numpy.typing import NDArray
 
 from hulk.errors import InputError
 from hulk.runtime.models import Blueprint
+from hulk.runtime.text import text_files
 
 BYTES = 256
 MASKED_SHARE = 0.15
 IGNORED = -100
 """The label of a position that is not predicted; torch's cross entropy leaves it out."""
 
+MOST_SHUFFLED = 2**26
+"""Windows of a text up to which an epoch's order is drawn as a whole (512 MiB); above, windows are taken at a stride
+that is drawn instead, which needs no memory."""
+
 _MASKS = ("[MASK]", "<mask>")
+
+
+class Ids(Protocol):
+    """Numbers in a row, of which some are read at a time."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> NDArray[Any]: ...
+
+
+class _Joined:
+    """Files one after the other, read where they are needed."""
+
+    def __init__(self, parts: Sequence[NDArray[np.uint8]]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint8]:
+        start, stop, _ = part.indices(len(self))
+        found = []
+        index = int(np.searchsorted(self._ends, start, side="right"))
+        while start < stop:
+            offset = int(self._ends[index]) - len(self._parts[index])
+            end = min(stop, int(self._ends[index]))
+            found.append(self._parts[index][start - offset : end - offset])
+            start, index = end, index + 1
+        return found[0] if len(found) == 1 else np.concatenate(found or [np.zeros(0, np.uint8)])
 
 
 @dataclass(frozen=True)
 class Tokens:
     """A text as numbers. `mask` is the token that hides others (masked models only)."""
 
-    ids: NDArray[np.integer]
+    ids: Ids
     vocabulary: int
     mask: int
 
@@ -51,16 +89,10 @@ class Batch:
 def read_tokens(data: Path, tokenizer: Path | None) -> Tokens:
     """The tokens of a text file, or of all files of a folder in order of their paths; bytes where there is no
     tokenizer."""
-    files = sorted(path for path in data.rglob("*") if path.is_file()) if data.is_dir() else [data]
-    if not files:
-        raise InputError("no files in this folder", where=str(data))
+    files = text_files(data, tokenized=tokenizer is not None)
     try:
         if tokenizer is None:
-            parts: list[NDArray[np.uint8]] = [
-                np.memmap(path, np.uint8, mode="r") for path in files if path.stat().st_size
-            ]
-            ids = parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.uint8)])
-            return Tokens(ids, BYTES, mask=BYTES)
+            return Tokens(_Joined([np.memmap(path, np.uint8, mode="r") for path in files]), BYTES, mask=BYTES)
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(data)) from None
@@ -107,6 +139,7 @@ class Samples:
                 hint="more text, or a shorter sequence",
             )
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.zeros(0, np.int64))
+        self._drawn = self.count <= MOST_SHUFFLED
 
     @property
     def predicted(self) -> int:
@@ -129,10 +162,21 @@ class Samples:
 
     def _window(self, number: int) -> NDArray[np.int64]:
         epoch, index = divmod(number, self.count)
+        start = (self._drawn_place(epoch, index) if self._drawn else self._stride_place(epoch, index)) * self._length
+        return np.asarray(self._tokens.ids[start : start + self._length], np.int64)
+
+    def _drawn_place(self, epoch: int, index: int) -> int:
         if self._order[0] != epoch:
             self._order = epoch, np.random.default_rng((self._seed, epoch)).permutation(self.count)
-        start = int(self._order[1][index]) * self._length
-        return np.asarray(self._tokens.ids[start : start + self._length], np.int64)
+        return int(self._order[1][index])
+
+    def _stride_place(self, epoch: int, index: int) -> int:
+        """A stride without a divisor in common with the number of windows comes to each of them once."""
+        rng = np.random.default_rng((self._seed, epoch))
+        first, stride = int(rng.integers(self.count)), int(rng.integers(self.count // 3, self.count))
+        while gcd(stride, self.count) > 1:
+            stride += 1
+        return (first + index * stride) % self.count
 
     def _mask(self, windows: torch.Tensor, first: int) -> Batch:
         hidden = torch.zeros_like(windows, dtype=torch.bool)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +20,7 @@ import torch.distributed as dist
 from hulk.cost.sums import chain_pieces
 from hulk.runtime.buckets import Route
 from hulk.runtime.entries import SYNC, Key, Ranks
+from hulk.runtime.messages import Message, Messages
 
 Groups = Mapping[Key, dist.ProcessGroup]
 
@@ -30,11 +30,13 @@ _TO_FIRST, _BETWEEN, _GATHER, _BACK, _WEIGHTS, _PHASES = range(6)
 class Exchange:
     """One rank's part in the sum of one bucket of `elements` fp32 numbers; `index` tells buckets apart."""
 
-    def __init__(self, route: Route, elements: int, *, index: int, rank: int, groups: Groups) -> None:
+    def __init__(
+        self, route: Route, elements: int, *, index: int, rank: int, groups: Groups, messages: Messages
+    ) -> None:
         self._route, self._elements, self._rank, self._tag = route, elements, rank, (1 + index) * _PHASES
-        self._groups = groups
-        self._chain: list[tuple[torch.Tensor, Any]] = []
-        self._ring: list[tuple[torch.Tensor, Any]] = []
+        self._groups, self._messages = groups, messages
+        self._chain: list[Message] = []
+        self._ring: list[Message] = []
 
     def post(self) -> None:
         """Post the receives that come first."""
@@ -75,15 +77,14 @@ class Exchange:
         """Numbers in one message between regions: everything where there are two ranks, else an n-th."""
         return self._elements if len(ranks) == 2 else -(-self._elements // len(ranks))
 
-    def _receive(self, size: int, source: int, ranks: Ranks, phase: int) -> tuple[torch.Tensor, Any]:
-        into = torch.empty(size)
-        return into, self._post(into, source, ranks, phase)
+    def _receive(self, size: int, source: int, ranks: Ranks, phase: int) -> Message:
+        return self._post(torch.empty(size), source, ranks, phase)
 
-    def _post(self, into: torch.Tensor, source: int, ranks: Ranks, phase: int) -> Any:
-        return dist.irecv(into, src=source, group=self._groups[SYNC, ranks], tag=self._tag + phase)
+    def _post(self, into: torch.Tensor, source: int, ranks: Ranks, phase: int) -> Message:
+        return self._messages.receive(into, source, self._groups[SYNC, ranks], tag=self._tag + phase)
 
-    def _send(self, tensor: torch.Tensor, target: int, ranks: Ranks, phase: int) -> Any:
-        return dist.isend(tensor, dst=target, group=self._groups[SYNC, ranks], tag=self._tag + phase)
+    def _send(self, tensor: torch.Tensor, target: int, ranks: Ranks, phase: int) -> Message:
+        return self._messages.send(tensor, target, self._groups[SYNC, ranks], tag=self._tag + phase)
 
     def _pieces(self, buffer: torch.Tensor) -> Sequence[torch.Tensor]:
         return buffer.chunk(chain_pieces(4.0 * self._elements))
@@ -93,21 +94,21 @@ class Exchange:
         sent = []
         for i, piece in enumerate(self._pieces(buffer)):
             if at + 1 < len(ranks):
-                into, coming = self._chain[i]
+                coming = self._chain[i]
                 coming.wait()
-                piece.add_(into)
+                piece.add_(coming.tensor)
             if at > 0:
                 sent.append(self._send(piece, ranks[at - 1], ranks, _TO_FIRST))
         _wait(sent)
 
-    def _expect_back(self, buffer: torch.Tensor, ranks: Ranks) -> list[Any]:
+    def _expect_back(self, buffer: torch.Tensor, ranks: Ranks) -> list[Message]:
         """The sum comes straight into the buffer: it comes only after what was there has left."""
         at = ranks.index(self._rank)
         if at == 0:
             return []
         return [self._post(piece, ranks[at - 1], ranks, _BACK) for piece in self._pieces(buffer)]
 
-    def _spread(self, buffer: torch.Tensor, ranks: Ranks, back: Sequence[Any]) -> None:
+    def _spread(self, buffer: torch.Tensor, ranks: Ranks, back: Sequence[Message]) -> None:
         at = ranks.index(self._rank)
         sent = []
         for i, piece in enumerate(self._pieces(buffer)):
@@ -121,10 +122,10 @@ class Exchange:
         """Two ranks that send each other everything move as many bytes as a ring of two, in one trip instead of two."""
         peer = ranks[0] if self._rank == ranks[1] else ranks[1]
         sent = self._send(buffer, peer, ranks, _BETWEEN)
-        into, coming = self._ring[0]
+        coming = self._ring[0]
         coming.wait()
         sent.wait()
-        buffer += into
+        buffer += coming.tensor
 
     def _go_round(self, buffer: torch.Tensor, ranks: Ranks) -> None:
         n, me, part = len(ranks), ranks.index(self._rank), self._part(ranks)
@@ -134,10 +135,10 @@ class Exchange:
         before, after = ranks[me - 1], ranks[(me + 1) % n]
         gathered = [self._post(parts[(me - r) % n], before, ranks, _GATHER) for r in range(n - 1)]
         sent = []
-        for r, (into, coming) in enumerate(self._ring):
+        for r, coming in enumerate(self._ring):
             sent.append(self._send(parts[(me - r) % n], after, ranks, _BETWEEN))
             coming.wait()
-            parts[(me - r - 1) % n] += into
+            parts[(me - r - 1) % n] += coming.tensor
         for r, coming in enumerate(gathered):
             sent.append(self._send(parts[(me + 1 - r) % n], after, ranks, _GATHER))
             coming.wait()
@@ -168,6 +169,6 @@ def connect(routes: Iterable[Mapping[int, Route]], everyone: Iterable[Ranks], *,
             dist.recv(torch.zeros(1), src=a, group=group)
 
 
-def _wait(messages: Sequence[Any]) -> None:
+def _wait(messages: Sequence[Message]) -> None:
     for message in messages:
         message.wait()

@@ -39,10 +39,17 @@ class Worker:
 
 
 def start_workers(
-    job: str, seating: Seating, hosts: Hosts, arguments: Sequence[str], *, logs: Path, threads: int
+    job: str,
+    seating: Seating,
+    hosts: Hosts,
+    arguments: Sequence[str],
+    *,
+    logs: Path,
+    threads: int,
+    locks: Sequence[int],
 ) -> list[Worker]:
     """Start all ranks of a job; `arguments` are the worker's. Each is in a process group of its own, so that it can be
-    ended with all it starts."""
+    ended with all it starts, and holds the run's `locks`: file descriptors."""
     first = hosts.address(seating.machines[0])
     port = str(_free_port(first))
     started: list[Worker] = []
@@ -69,6 +76,7 @@ def start_workers(
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     start_new_session=True,
+                    pass_fds=locks,
                 )
             started.append(Worker(job, seat, process, log))
     except BaseException:

@@ -13,6 +13,8 @@ from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.runtime.launch import Worker
 from hulk.runtime.seats import Seating
+from hulk.runtime.settings import Compute
+from hulk.runtime.watch import RunError
 from hulk.simulate.result import JobTimeline, MachineUse, Simulation, Span, SpanKind
 from hulk.simulate.trace import to_trace
 from hulk.units import format_count, format_time
@@ -22,11 +24,13 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Watched:
-    """A job under way; `predicted` is the price's seconds a step."""
+    """A job under way; `predicted` is the price's seconds a step. `network`: whether it runs on the network that the
+    price is for."""
 
     job: Job
     seating: Seating
     predicted: float
+    network: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +48,27 @@ class StageStep:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step of one job. `loss` is None where nothing is computed."""
+    """One step of one job. `loss` is None where nothing is computed, `predicted` where a prediction is of something
+    else."""
 
     job: str
     step: int
     loss: float | None
     seconds: float
-    predicted: float
+    predicted: float | None
     tokens_per_second: float
     stages: tuple[StageStep, ...]
 
     def line(self, steps: int) -> str:
         """The step in one line."""
         loss = "" if self.loss is None else f"loss {self.loss:.4f}  "
+        predicted = "" if self.predicted is None else f" (predicted {format_time(self.predicted)})"
         shares = " ".join(
             f"{stage.busy / self.seconds:.0%}/{stage.waiting / self.seconds:.0%}" for stage in self.stages
         )
         return (
             f"{self.job} step {self.step}/{steps}  {loss}{format_count(self.tokens_per_second)} tokens/s  "
-            f"{format_time(self.seconds)} (predicted {format_time(self.predicted)})  busy/waiting {shares}"
+            f"{format_time(self.seconds)}{predicted}  busy/waiting {shares}"
         )
 
     def metrics(self) -> dict[str, Any]:
@@ -94,6 +100,8 @@ class Progress:
     """Puts the ranks' events together. A step is reported when all stages have said how it went for them.
 
     show     called with each step's report and with other news in words
+    saved    the newest checkpoint of each job, as far as it is known
+    other    by job, why its prediction is not for what it runs on; where it is, there is nothing to say
     metrics  file that gets a JSON object a step
     """
 
@@ -104,6 +112,9 @@ class Progress:
     reports: list[StepReport] = field(default_factory=list)
     spans: dict[str, list[Span]] = field(default_factory=dict)
     traced: dict[str, list[float]] = field(default_factory=dict)
+    saved: dict[str, str] = field(default_factory=dict)
+    other: dict[str, str] = field(default_factory=dict)
+    _devices: dict[str, dict[int, str]] = field(default_factory=dict)
     _ended: dict[str, float] = field(default_factory=dict)
     _open: dict[tuple[str, int], dict[tuple[int, int], Event]] = field(default_factory=dict)
 
@@ -120,7 +131,10 @@ class Progress:
     def __call__(self, worker: Worker, event: Event) -> None:
         """Take an event of a worker."""
         if event["event"] == "checkpoint":
+            self.saved[worker.job] = event["path"]
             self.show(f"{worker.job} checkpoint {event['path']}")
+        if event["event"] == "phase" and "device" in event:
+            self._meet(worker, str(event["device"]))
         if event["event"] != "step" or not worker.seat.leads:
             return
         seat, watched = worker.seat, self.jobs[worker.job]
@@ -129,6 +143,31 @@ class Progress:
         parts[seat.pipeline, seat.stage] = event
         if len(parts) == len(watched.seating.places):
             self._close(watched, int(event["step"]), self._open.pop(key))
+
+    def step(self, job: str) -> int:
+        """The last step that a job has finished in this run; 0: none."""
+        return max((report.step for report in self.reports if report.job == job), default=0)
+
+    def _meet(self, worker: Worker, device: str) -> None:
+        """A rank is ready to compute on a device; when all of a job are, it is known what its prediction is worth."""
+        watched = self.jobs[worker.job]
+        devices = self._devices.setdefault(worker.job, {})
+        devices[worker.seat.rank] = device
+        if len(devices) < watched.seating.size:
+            return
+        why = self._not_predicted(watched, devices)
+        if why is not None:
+            self.other[worker.job] = why
+            self.show(f"{worker.job} is not compared with its prediction of {format_time(watched.predicted)}: {why}")
+
+    def _not_predicted(self, watched: Watched, devices: Mapping[int, str]) -> str | None:
+        for seat in watched.seating.seats:
+            kind = self.cluster.machine(seat.machine).gpu.name
+            if devices[seat.rank] != Compute.EMULATED and not same_gpu(kind, devices[seat.rank]):
+                return f"that is for {kind} on {seat.machine}, this runs on {devices[seat.rank]}"
+        if not watched.network and len(watched.seating.machines) > 1:
+            return "that is for the cluster's network, this runs inside one computer"
+        return None
 
     def _close(self, watched: Watched, step: int, parts: Mapping[tuple[int, int], Event]) -> None:
         losses = [event["loss"] for event in parts.values() if event["loss"] is not None]
@@ -147,15 +186,18 @@ class Progress:
             step,
             sum(losses) if losses else None,
             seconds,
-            watched.predicted,
+            None if watched.job.name in self.other else watched.predicted,
             watched.job.tokens_per_step / seconds,
             stages,
         )
         self.reports.append(report)
         self.show(report)
         if self.metrics is not None:
-            with self.metrics.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(report.metrics()) + "\n")
+            try:
+                with self.metrics.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(report.metrics()) + "\n")
+            except OSError as error:
+                raise RunError(f"cannot write to {self.metrics}: {error.strerror or error}") from None
         self._keep_spans(watched, parts, seconds)
 
     def _seconds(self, job: str, parts: Mapping[tuple[int, int], Event]) -> float:
@@ -206,6 +248,12 @@ class Progress:
         # How busy the network cards were is not measured.
         trace["traceEvents"] = [event for event in trace["traceEvents"] if event["name"] != "process_labels"]
         return trace
+
+
+def same_gpu(kind: str, device: str) -> bool:
+    """Whether a GPU that calls itself `device` ("NVIDIA A100-SXM4-80GB") is of a catalogue's kind ("a100-80")."""
+    name = device.lower()
+    return device != "cpu" and all(part in name for part in kind.lower().split("-"))
 
 
 def _moved(span: Span, by: float) -> Span:

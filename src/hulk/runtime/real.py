@@ -16,9 +16,10 @@ from hulk.runtime.data import IGNORED, Samples, read_tokens
 from hulk.runtime.entries import ALL, SLICES
 from hulk.runtime.models import draw
 from hulk.runtime.optimizers import make_optimizer
+from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.slices import furnish, list_entries
 from hulk.runtime.stage import StageModule, schedule
-from hulk.runtime.state import CheckpointWeights, check_model, read_state, write_part
+from hulk.runtime.state import CheckpointWeights, read_state, write_part
 from hulk.runtime.sync import TensorCargo, watch_parameters
 from hulk.runtime.weights import FileWeights, SeededWeights, Weights
 from hulk.runtime.work import CheckpointError, OthersFailedError, Work
@@ -31,6 +32,7 @@ class RealWork(Work):
         settings, seat, stage = context.settings, context.seat, context.stage
         assert settings.data is not None
         self._blueprint = draw(context.job)
+        self._facts = facts_of(context.job, settings)
         super().__init__(context, list_entries(self._blueprint))
         self._samples = Samples(
             read_tokens(settings.data, settings.tokenizer),
@@ -70,7 +72,7 @@ class RealWork(Work):
         settings = self.context.settings
         if settings.resume is not None:
             head = checkpoint.read_head(settings.resume)
-            check_model(self._blueprint, head.model, settings.resume)
+            compare(head.facts, self._facts, where=settings.resume)
             self.done = head.step
             return CheckpointWeights(settings.resume)
         if settings.weights is not None:
@@ -134,6 +136,7 @@ class RealWork(Work):
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=labels, losses=losses, return_outputs=False, **extra)
+        self._plan_stage.settle()
         if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
             self._plan_stage.expect(context.microbatches)
         self.sync.finish()
@@ -153,15 +156,15 @@ class RealWork(Work):
         folder = context.settings.checkpoints
         assert folder is not None
         everyone = self.wiring.groups.get((ALL, tuple(range(context.seating.size))))
-        wrote, problem = 0, ""
+        problem = ""
         try:
             if context.seat.rank == 0:
                 checkpoint.make_unfinished(folder, step)
         except OSError as error:
             problem = str(error)
-        self._agree(everyone, problem, 0, step)
+        self._agree(everyone, problem, step)
         try:
-            wrote = write_part(
+            write_part(
                 checkpoint.unfinished(folder, step),
                 self.entries,
                 self._parameters,
@@ -173,23 +176,23 @@ class RealWork(Work):
             )
         except OSError as error:
             problem = str(error)
-        writers = self._agree(everyone, problem, int(wrote), step)
+        self._agree(everyone, problem, step)
         path: str | None = None
         try:
             if context.seat.rank == 0:
-                head = checkpoint.CheckpointHead(step, context.settings.seed, self._blueprint.model_type, writers)
-                path = str(checkpoint.finish(folder, head))
+                path = str(checkpoint.finish(folder, step, self._facts))
+                checkpoint.prune(folder, keep=context.settings.keep, newest=step)
         except OSError as error:
             problem = str(error)
-        self._agree(everyone, problem, 0, step)
+        self._agree(everyone, problem, step)
         return path
 
-    def _agree(self, everyone: dist.ProcessGroup | None, problem: str, count: int, step: int) -> int:
-        """The sum of all ranks' counts, if none has a problem."""
-        numbers = torch.tensor([int(bool(problem)), count], device=self.context.device)
+    def _agree(self, everyone: dist.ProcessGroup | None, problem: str, step: int) -> None:
+        """Wait for all ranks; CheckpointError or OthersFailedError where one has a problem."""
+        problems = torch.tensor([int(bool(problem))], device=self.context.device)
         if everyone is not None:
-            dist.all_reduce(numbers, group=everyone)
-        if int(numbers[0]):
+            dist.all_reduce(problems, group=everyone)
+        if int(problems[0]):
             folder = self.context.settings.checkpoints
             assert folder is not None
             if self.context.seat.rank == 0:
@@ -197,4 +200,3 @@ class RealWork(Work):
             if problem:
                 raise CheckpointError(f"cannot write the checkpoint of step {step} to {folder}: {problem}")
             raise OthersFailedError
-        return int(numbers[1])

@@ -1,4 +1,5 @@
-"""What a worker tells whoever started it: one JSON object a line on its standard output."""
+"""What a worker tells whoever started it: one JSON object a line on its standard output. Works without torch, so that a
+worker can speak before its libraries are there."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import os
 import sys
 import threading
 import time
-from datetime import timedelta
 from typing import Any
 
-from torch._C._distributed_c10d import TCPStore
-
-BEAT = 2.0
+BEAT = 1.0
 """Seconds between two signs of life."""
+
+STARTED, WAITING, BUILDING, READY = range(4)
+"""How far a worker is before its first step; it says so when it gets there."""
+PHASES = ("loads its libraries and files", "waits for the other ranks", "builds its stage", "is ready")
 
 
 class Reporter:
@@ -21,13 +23,15 @@ class Reporter:
     stay whole."""
 
     def __init__(self, rank: int) -> None:
-        """Take over the standard output."""
+        """Take over the standard output, and give signs of life from now on."""
         sys.stdout.flush()
         self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         self._rank = rank
         self._lock = threading.Lock()
         self.step = 0
+        self.phase(STARTED)
+        threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
 
     def say(self, event: str, **fields: Any) -> None:
         """Write one event. Where nobody listens any more, the worker ends: its run is over."""
@@ -39,43 +43,11 @@ class Reporter:
         except OSError:
             os._exit(1)
 
+    def phase(self, phase: int) -> None:
+        """Say how far this worker is."""
+        self.say("phase", phase=phase)
 
-def keep_alive(reporter: Reporter, *, address: str, port: int, timeout: float) -> TCPStore:
-    """A connection to the store all ranks meet in, and a thread that gives a sign of life now and then.
-
-    The thread ends the worker where the first machine, which holds the store, cannot be reached for `timeout` seconds:
-    this machine is cut off, or that one is.
-    """
-    limit = timedelta(seconds=timeout)
-    store = TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=limit)
-    last = [time.monotonic()]
-
-    def touch() -> None:
+    def _beat(self) -> None:
         while True:
-            try:
-                store.add("sign of life", 0)  # unlike a write, it waits for an answer
-            except (RuntimeError, OSError):
-                return
-            last[0] = time.monotonic()
             time.sleep(BEAT)
-
-    def watch() -> None:
-        while True:
-            reporter.say("alive")
-            time.sleep(BEAT / 2)
-            if time.monotonic() - last[0] > timeout:
-                reporter.say("cut off", message=f"no answer from {address} for {timeout:.0f} s")
-                os._exit(1)
-
-    threading.Thread(target=touch, name="touch", daemon=True).start()
-    threading.Thread(target=watch, name="watch", daemon=True).start()
-    return TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=limit)
-
-
-def leave_together(store: TCPStore, *, rank: int, size: int, patience: float) -> None:
-    """Rank 0 may hold the store, so it leaves last."""
-    count = store.add("ranks that are done", 1)
-    end = time.monotonic() + patience
-    while rank == 0 and count < size and time.monotonic() < end:
-        time.sleep(0.05)
-        count = store.add("ranks that are done", 0)
+            self.say("alive")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -20,19 +19,29 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InfeasibleError, InputError, nearest
-from hulk.runtime.checkpoint import find_checkpoint
-from hulk.runtime.hosts import Hosts
+from hulk.runtime.checkpoint import find_checkpoint, read_head
+from hulk.runtime.folder import keep_logs, locked, log_folder, prepare_folder, remove_leftovers
+from hulk.runtime.hosts import Hosts, LocalHosts
 from hulk.runtime.launch import Worker, end_workers, start_workers
 from hulk.runtime.progress import Progress, StepReport, Watched
-from hulk.runtime.runnable import check_engine, check_runnable
+from hulk.runtime.resume import compare, facts_of
+from hulk.runtime.runnable import check_engine, check_inputs, check_runnable
 from hulk.runtime.seats import seat
 from hulk.runtime.settings import Settings
-from hulk.runtime.watch import RunError, watch
+from hulk.runtime.watch import PortTakenError, RunError, watch
 
 PATIENCE = 10.0
 """How many predicted steps one exchange between ranks may take; a run is also given `SLOWEST` seconds, since what
 computes here may be slower than the plan's GPUs."""
 SLOWEST = 120.0
+PORTS = 3
+"""How many ports are tried for the ranks to meet on: one that was free may be taken before the first rank has it."""
+
+
+class InterruptedRunError(RunError):
+    """Somebody ended a run: Ctrl-C, or SIGTERM."""
+
+    exit_code = 130
 
 
 @dataclass(frozen=True)
@@ -55,25 +64,6 @@ def choose_jobs(plan: Plan, jobs: Sequence[Job], only: str | None) -> list[Job]:
     return [job for job in jobs if job.name in plan.jobs and only in (None, job.name)]
 
 
-def resume_settings(settings: Settings, job: str, *, resume: bool, say: Callable[[str], None]) -> Settings:
-    """The settings of one job: its own folder of checkpoints, and the checkpoint it goes on from."""
-    if settings.checkpoints is None:
-        if resume:
-            raise InputError("nowhere to resume from", hint="--checkpoint-dir FOLDER")
-        return settings
-    settings = replace(settings, checkpoints=settings.checkpoints / job)
-    if not resume:
-        return settings
-    assert settings.checkpoints is not None
-    found, wrong = find_checkpoint(settings.checkpoints)
-    for problem in wrong:
-        say(f"{job} passes over a damaged checkpoint: {problem}")
-    if found is None:
-        raise InputError("no whole checkpoint to resume from", where=str(settings.checkpoints))
-    say(f"{job} goes on from {found}")
-    return replace(settings, resume=found)
-
-
 def run(
     plan: Plan,
     cluster: Cluster,
@@ -84,12 +74,19 @@ def run(
     hosts: Hosts,
     compute: ComputeModel,
     resume: bool = False,
+    overwrite: bool = False,
     metrics: Path | None = None,
     show: Callable[[StepReport | str], None],
 ) -> Progress:
     """Run jobs by their plans until their last step. Everything that can be known to be wrong is found before anything
-    starts; RunError where a run ends early. No process is left behind in any case."""
+    starts; RunError where a run ends early. No process is left behind in any case.
+
+    resume       go on from the newest whole checkpoints; what has all its steps is left alone
+    overwrite    remove the checkpoints of an earlier run
+    """
     check_engine()
+    check_inputs(settings)
+    local = isinstance(hosts, LocalHosts)
     watched: dict[str, Watched] = {}
     own: dict[str, Settings] = {}
     for job in jobs:
@@ -98,32 +95,118 @@ def run(
         price = price_job(job, job_plan, cluster, compute=compute, engine=TORCH)
         if isinstance(price, Infeasible):
             raise InfeasibleError(f"{job.name} cannot run by this plan: {price.reason}")
-        watched[job.name] = Watched(job, seat(job_plan), price.step)
-        patience = max(settings.timeout, SLOWEST, PATIENCE * price.step)
-        own[job.name] = resume_settings(replace(settings, patience=patience), job.name, resume=resume, say=show)
-        if settings.data is not None and not settings.data.exists():
-            raise InputError("no such file or folder", where=str(settings.data))
-    progress = Progress(watched, cluster, show, metrics)
-    processes = sum(one.seating.size for one in watched.values())
-    threads = max(1, (os.cpu_count() or 1) // max(1, processes))
-    logs = Path(tempfile.mkdtemp(prefix="hulk-run-"))
-    workers: list[Worker] = []
+        watched[job.name] = Watched(job, seat(job_plan), price.step, network=not local)
+        own[job.name] = replace(settings, patience=max(settings.timeout, SLOWEST, PATIENCE * price.step))
+    with ExitStack() as stack:
+        locks: list[int] = []
+        if settings.checkpoints is not None:
+            own = {name: replace(one, checkpoints=settings.checkpoints / name) for name, one in own.items()}
+            for one in own.values():
+                assert one.checkpoints is not None
+                if resume and not one.checkpoints.is_dir():
+                    raise InputError("no checkpoint to resume from: no such folder", where=str(one.checkpoints))
+                locks.append(stack.enter_context(locked(one.checkpoints)))
+            if resume:
+                own = {name: _resumed(watched[name].job, one, show) for name, one in own.items()}
+            for one in own.values():
+                assert one.checkpoints is not None
+                prepare_folder(one.checkpoints, resume=resume, overwrite=overwrite, say=show)
+        progress = Progress(watched, cluster, show, metrics)
+        progress.saved |= {name: str(one.resume) for name, one in own.items() if one.resume is not None}
+        todo = {name: one for name, one in own.items() if not _is_done(name, one, show)}
+        try:
+            if todo:
+                _start(progress, todo, files, hosts, locks)
+        finally:
+            for one in todo.values():
+                if one.checkpoints is not None:
+                    remove_leftovers(one.checkpoints)
+    return progress
+
+
+def _resumed(job: Job, settings: Settings, say: Callable[[str], None]) -> Settings:
+    """The settings with the checkpoint that a job goes on from."""
+    assert settings.checkpoints is not None
+    found, wrong = find_checkpoint(settings.checkpoints)
+    for problem in wrong:
+        say(f"{job.name} passes over a damaged checkpoint: {problem}")
+    if found is None:
+        raise InputError("no whole checkpoint to resume from", where=str(settings.checkpoints))
+    told = compare(read_head(found).facts, facts_of(job, settings), where=found)
+    say(f"{job.name} goes on from {found}")
+    for difference in told:
+        say(f"{job.name}: {difference}")
+    return replace(settings, resume=found)
+
+
+def _is_done(name: str, settings: Settings, say: Callable[[str], None]) -> bool:
+    """Whether a checkpoint has all steps already."""
+    if settings.resume is None:
+        return False
+    step = read_head(settings.resume).step
+    if step < settings.steps:
+        return False
+    say(f"{name} has nothing left to do: {step} steps are done, --steps is {settings.steps}")
+    return True
+
+
+def _start(
+    progress: Progress, own: Mapping[str, Settings], files: RunFiles, hosts: Hosts, locks: Sequence[int]
+) -> None:
+    """Start the workers of all jobs and watch them to the end."""
     previous = signal.signal(signal.SIGTERM, _stop)
-    keep = False  # a message may point to a log
     try:
-        for name, one in watched.items():
-            arguments = [*files.argv(name), *own[name].argv()]
-            workers += start_workers(name, one.seating, hosts, arguments, logs=logs, threads=threads)
-        watch(workers, progress, timeout=settings.timeout)
+        for last in (False,) * (PORTS - 1) + (True,):
+            try:
+                _attempt(progress, own, files, hosts, locks)
+                return
+            except PortTakenError:
+                if last or progress.reports:
+                    raise
+                progress.show("the port on which the ranks were to meet was taken; trying another")
+    except KeyboardInterrupt:
+        steps = [f"step {progress.step(name)} of {name}" for name in own if progress.step(name)]
+        words = f"interrupted after {', '.join(steps)}" if steps else "interrupted before the first step was done"
+        raise InterruptedRunError(f"{words}; {_way_on(progress, own)}") from None
     except RunError as error:
-        keep = str(logs) in str(error)
+        # One line, whatever happened: what, where, and how to go on.
+        error.args = (f"{error}; {_way_on(progress, own)}",)
         raise
     finally:
-        end_workers(workers)
         signal.signal(signal.SIGTERM, previous)
-        if not keep:
-            shutil.rmtree(logs, ignore_errors=True)
-    return progress
+
+
+def _attempt(
+    progress: Progress, own: Mapping[str, Settings], files: RunFiles, hosts: Hosts, locks: Sequence[int]
+) -> None:
+    seatings = {name: progress.jobs[name].seating for name in own}
+    threads = max(1, (os.cpu_count() or 1) // max(1, sum(seating.size for seating in seatings.values())))
+    workers: list[Worker] = []
+    with log_folder() as logs:
+        try:
+            for name, seating in seatings.items():
+                arguments = [*files.argv(name), *own[name].argv()]
+                workers += start_workers(name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks)
+            watch(workers, progress, timeout=next(iter(own.values())).timeout)
+        except RunError as error:
+            if str(logs) in str(error):
+                keep_logs(logs)
+            raise
+        finally:
+            # Who presses Ctrl-C twice must not be left with processes that nobody ends.
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            end_workers(workers)
+            signal.signal(signal.SIGINT, before)
+
+
+def _way_on(progress: Progress, own: Mapping[str, Settings]) -> str:
+    """How a run that ended early can go on."""
+    if all(one.checkpoints is None for one in own.values()):
+        return "nothing was saved, since there was no --checkpoint-dir"
+    found = [progress.saved[name] for name in own if name in progress.saved]
+    if not found:
+        return "no checkpoint was written yet"
+    return f"the last checkpoint is {', '.join(found)}: --resume goes on from it"
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import os
+import stat
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
 from hulk.domain.plan import JobPlan
 from hulk.errors import InputError
 from hulk.runtime.settings import Compute, Settings
+from hulk.runtime.text import check_file, kind_of, text_files
 
 MODEL_TYPES = ("bert", "gpt2", "gpt_neo", "llama", "opt", "roberta", "t5")
 """Hugging Face's names of the models that `hulk.runtime.models` can build."""
@@ -24,6 +30,49 @@ def check_engine() -> None:
     missing = [name for name in ("torch", "transformers", "safetensors") if find_spec(name) is None]
     if missing:
         raise InputError(f"running a plan needs {', '.join(missing)}", hint='pip install "hulk[train]"')
+
+
+def check_options(settings: Settings, *, resume: bool, overwrite: bool, keep: bool) -> None:
+    """InputError where options contradict each other or one would have no effect; `keep`: whether it was given."""
+    asked = {"--resume": resume, "--overwrite": overwrite, "--every": settings.every > 0, "--keep": keep}
+    if settings.checkpoints is None:
+        useless = [option for option, given in asked.items() if given]
+        if useless:
+            raise InputError(f"{', '.join(useless)} without a folder of checkpoints", hint="--checkpoint-dir FOLDER")
+    if resume and overwrite:
+        raise InputError("--resume goes on from checkpoints that --overwrite would remove", hint="one of the two")
+    if resume and settings.weights is not None:
+        raise InputError("--resume takes its weights from a checkpoint, not from --weights", hint="one of the two")
+    numbers = {"--lr": settings.rate, "--weight-decay": settings.decay, "--timeout": settings.timeout}
+    for option, number in numbers.items():
+        if not math.isfinite(number):
+            raise InputError(f"{option} {number} is not a finite number")
+    if settings.compute is Compute.EMULATED and settings.checkpoints is not None:
+        raise InputError(
+            "an emulated run computes nothing, so there is nothing to save", hint="leave out --checkpoint-dir"
+        )
+
+
+def check_inputs(settings: Settings) -> None:
+    """InputError where a file that a run reads is none. Nothing is read here that has no end."""
+    if settings.data is not None:
+        text_files(settings.data, tokenized=settings.tokenizer is not None)
+    if settings.tokenizer is not None:
+        check_file(settings.tokenizer)
+    if settings.weights is not None:
+        kind_of(settings.weights)
+
+
+def check_output(path: Path) -> None:
+    """InputError where a file cannot be written, before a run that would end with it."""
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a pipe may wait for a reader for ever
+            raise InputError("cannot write this file: it is a folder, a pipe or a socket", where=str(path))
+    place = path if path.exists() else path.parent
+    if not os.access(place, os.W_OK):
+        why = "no permission" if place.exists() else "no such folder"
+        raise InputError(f"cannot write this file: {why}", where=str(path))
 
 
 def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:

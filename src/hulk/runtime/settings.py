@@ -17,6 +17,10 @@ class Compute(StrEnum):
     """It waits as long as the plan's GPU would take; tensors of the real size cross the network."""
 
 
+KEEP = 3
+"""How many checkpoints stay: the newest, one more should it be damaged, and one from before something went wrong."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Options of a run.
@@ -30,6 +34,7 @@ class Settings:
     precision       instead of the job's: fp32 or bf16
     weights         safetensors file or folder to start from, with Hugging Face's names; None: from the seed
     checkpoints     folder to write checkpoints to, every `every` steps and at the end (None: none)
+    keep            how many checkpoints stay, the newest ones (0: all)
     resume          the checkpoint to go on from
     timeout         seconds without a sign of life after which a machine is given up
     patience        seconds one exchange between ranks may take
@@ -48,6 +53,7 @@ class Settings:
     weights: Path | None = None
     checkpoints: Path | None = None
     every: int = 0
+    keep: int = KEEP
     resume: Path | None = None
     timeout: float = 20.0
     patience: float = 60.0
@@ -80,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", type=Path, help="safetensors file or folder to start from")
     parser.add_argument("--checkpoints", type=Path, help="folder to write checkpoints to")
     parser.add_argument("--every", type=int, default=0, help="steps between checkpoints; 0: only at the end")
+    parser.add_argument("--keep", type=int, default=KEEP, help="checkpoints that stay; 0: all")
     parser.add_argument("--resume", type=Path, help="the checkpoint to go on from")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds of silence before a machine is given up")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds one exchange between ranks may take")

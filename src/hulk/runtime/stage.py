@@ -19,6 +19,7 @@ from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRun
 from torch.utils.checkpoint import checkpoint
 
 from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
+from hulk.runtime.messages import Message, Messages
 from hulk.runtime.models import LayerModule, Local, Tensors
 
 
@@ -74,6 +75,7 @@ class PlanStage(PipelineStage):
         leads: dist.ProcessGroup | None,
         slices: dist.ProcessGroup | None,
         clock: StageClock,
+        messages: Messages,
     ) -> None:
         group = leads if leads is not None else slices
         # torch refuses a group with more ranks than stages; the slices' group may be one, and is never sent through.
@@ -83,9 +85,10 @@ class PlanStage(PipelineStage):
         self._slices = slices
         self._leads = slices is None or dist.get_rank(slices) == 0
         self._lead_rank = 0 if slices is None else dist.get_global_rank(slices, 0)
-        self._clock = clock
+        self._clock, self._messages = clock, messages
         self.early = False  # whether receives are posted ahead; `schedule` decides
-        self._coming: dict[tuple[str, int], list[Any]] = {}
+        self._coming: dict[tuple[str, int], list[Message]] = {}
+        self._leaving: list[Message] = []
         # torch takes the stage's number for its rank among all stages' leads, which is true of every slice here.
         self.group_rank, self.group_size = index, stages
         self.stage_index_to_group_rank = {i: i for i in range(stages)}
@@ -113,8 +116,14 @@ class PlanStage(PipelineStage):
         if not self.early:
             return ops
         if (kind, chunk) not in self._coming:
-            self._coming[kind, chunk] = [op.op(op.tensor, op.peer, op.group) for op in ops]
+            self._coming[kind, chunk] = [self._messages.receive(op.tensor, op.peer, op.group) for op in ops]
         return []
+
+    def settle(self) -> None:
+        """All passes of a step are done: wait until their messages have left."""
+        for message in self._leaving:
+            message.wait()
+        self._leaving = []
 
     def expect(self, microbatches: int) -> None:
         """Post the receives of the next step, when all passes of this one are done."""
@@ -129,18 +138,24 @@ class PlanStage(PipelineStage):
             message.wait()
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Messages of a forward pass."""
+        """Messages of a forward pass; none where they are sent here."""
         if not self._leads:
             return []
         self._clock.sends(fwd_chunk_id, self.stage_index + 1)
-        return super().get_fwd_send_ops(fwd_chunk_id)
+        return self._leave(super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Messages of a backward pass."""
+        """Messages of a backward pass; none where they are sent here."""
         if self._leads and not self.is_first:
             self._clock.sends(bwd_chunk_id, self.stage_index - 1)
         ops = super().get_bwd_send_ops(bwd_chunk_id)
-        return ops if self._leads else []
+        return self._leave(ops) if self._leads else []
+
+    def _leave(self, ops: list[dist.P2POp]) -> list[dist.P2POp]:
+        if not self.early:
+            return ops
+        self._leaving += [self._messages.send(op.tensor, op.peer, op.group) for op in ops]
+        return []
 
     def _share(self, infos: Any) -> None:
         """Hand what the lead received to the stage's other ranks."""

@@ -12,7 +12,6 @@ from torch import nn
 from hulk.errors import InputError
 from hulk.runtime.checkpoint import layer_file, list_files, to_disk
 from hulk.runtime.entries import Entry, Place
-from hulk.runtime.models import Blueprint
 from hulk.runtime.seats import Seat
 from hulk.runtime.slices import gather, local, take
 from hulk.runtime.weights import read_tensor, tensor_names
@@ -49,9 +48,9 @@ def write_part(
     seat: Seat,
     ranks: int,
     sharded: bool,
-) -> bool:
-    """Write the parameters that this rank's stage owns. All ranks of a stage take part, its lead writes; whether it did
-    is the answer. OSError where it cannot."""
+) -> None:
+    """Write the parameters that this rank's stage owns. All ranks of a stage take part, its lead writes; OSError where
+    it cannot."""
     place = (seat.pipeline, seat.stage)
     layers: dict[int, tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = {}
     for entry in entries:
@@ -65,7 +64,7 @@ def write_part(
                 divided = local(value).shape == local(parameter).shape and value.dim() > 0
                 state[f"{entry.name}/{key}"] = _whole(value, entry, ranks) if divided else value.detach().cpu().clone()
     if not seat.leads or not layers:
-        return False
+        return
     writer = f".{seat.pipeline}-{seat.stage}" if sharded else ""
     names = []
     for layer, (weights, state) in layers.items():
@@ -75,7 +74,6 @@ def write_part(
                 _save(tensors, folder / name)
                 names.append(name)
     list_files(folder, seat.rank, names)
-    return True
 
 
 def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -118,9 +116,3 @@ def _part(value: torch.Tensor, parameter: nn.Parameter, entry: Entry, ranks: int
     part = torch.empty_like(parameter.detach())
     local(part).copy_(take(value, entry, ranks, slot))
     return part
-
-
-def check_model(blueprint: Blueprint, saved: str, where: Path) -> None:
-    """InputError where a checkpoint is of another kind of model."""
-    if saved != blueprint.model_type:
-        raise InputError(f"a checkpoint of {saved}, but the job trains {blueprint.model_type}", where=str(where))

@@ -1,8 +1,8 @@
 """Adding up gradients, bucket by bucket, while the last backward passes still run.
 
-A thread of its own goes through the buckets in the order all ranks share and takes each as soon as the last backward
-has passed its layers here. On GPUs the exchange comes after the passes: NCCL operations of several groups that run at
-once could wait for each other.
+A thread, the same one from the first step to the last, goes through the buckets in the order all ranks share and takes
+each as soon as the last backward has passed its layers here. On GPUs the exchange comes after the passes: NCCL
+operations of several groups that run at once could wait for each other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from hulk.runtime.buckets import Bucket, Piece, Route, routes
 from hulk.runtime.clock import StageClock
 from hulk.runtime.entries import SLICES, SYNC, Key, Place
 from hulk.runtime.exchange import Exchange, connect
+from hulk.runtime.messages import Messages
 from hulk.runtime.seats import Seat, Seating
 from hulk.runtime.slices import local, local_offset
 
@@ -80,10 +82,11 @@ class GradientSync:
         regions: Mapping[int, str],
         groups: Mapping[Key, dist.ProcessGroup],
         clock: StageClock,
+        messages: Messages,
         overlap: bool,
     ) -> None:
         """Find this rank's buckets; `regions` is by rank."""
-        self._cargo, self._groups, self._clock, self._overlap = cargo, groups, clock, overlap
+        self._cargo, self._groups, self._clock, self._messages = cargo, groups, clock, messages
         self._on_gpu = clock.device.type != "cpu"
         self._seat = seat
         place = (seat.pipeline, seat.stage)
@@ -105,8 +108,8 @@ class GradientSync:
             connect(ways, everyone, rank=seat.rank, groups=groups)
         self._missing: list[set[str]] = []
         self._ready: list[threading.Event] = []
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._thread = ThreadPoolExecutor(1, "gradient sync") if overlap and self._mine else None
+        self._sums: Future[None] | None = None
         self._left: dict[str, int] = {}
 
     def begin(self, passes: int) -> None:
@@ -114,10 +117,8 @@ class GradientSync:
         names = [{piece.entry.name for piece in bucket.pieces} for bucket, _ in self._mine]
         self._left = {name: passes for wanted in names for name in wanted}
         self._missing, self._ready = names, [threading.Event() for _ in names]
-        self._error = None
-        if self._overlap and self._mine:
-            self._thread = threading.Thread(target=self._run, name="gradient sync", daemon=True)
-            self._thread.start()
+        if self._thread is not None:
+            self._sums = self._thread.submit(self._run)
 
     def passed(self, name: str) -> None:
         """A backward pass is done with a parameter."""
@@ -136,16 +137,19 @@ class GradientSync:
         start = time.time()
         for ready in self._ready:
             ready.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._sums is not None:
+            self._sums.result()
+            self._sums = None
         elif self._mine:
             self._run()
-        if self._error is not None:
-            raise self._error
         for bucket in self._spread:
             self._hand_out(bucket, weights=False)
         self._clock.sync += time.time() - start
+
+    def close(self) -> None:
+        """The last step is done: end the thread."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
 
     def share_weights(self, owners: Mapping[str, Place]) -> None:
         """Updated weights from each parameter's owner to its other holders."""
@@ -176,28 +180,32 @@ class GradientSync:
 
     def _run(self) -> None:
         exchanges = [] if self._on_gpu else self._exchanges()
-        try:
-            for exchange in exchanges[:1]:
+        for exchange in exchanges[:1]:
+            exchange.post()
+        for index, ((bucket, route), ready) in enumerate(zip(self._mine, self._ready, strict=True)):
+            for exchange in exchanges[index + 1 : index + 2]:
                 exchange.post()
-            for index, ((bucket, route), ready) in enumerate(zip(self._mine, self._ready, strict=True)):
-                for exchange in exchanges[index + 1 : index + 2]:
-                    exchange.post()
-                ready.wait()
-                start = time.time()
-                buffer = self._cargo.load(bucket.pieces, weights=False)
-                if exchanges:
-                    exchanges[index].run(buffer)
-                else:
-                    self._add_up(buffer, route)
-                self._cargo.unload(bucket.pieces, buffer, weights=False)
-                self._clock.add(clock_kinds.SYNC, start, time.time(), layers=bucket.layers)
-        except BaseException as error:  # the main thread raises it
-            self._error = error
+            ready.wait()
+            start = time.time()
+            buffer = self._cargo.load(bucket.pieces, weights=False)
+            if exchanges:
+                exchanges[index].run(buffer)
+            else:
+                self._add_up(buffer, route)
+            self._cargo.unload(bucket.pieces, buffer, weights=False)
+            self._clock.add(clock_kinds.SYNC, start, time.time(), layers=bucket.layers)
 
     def _exchanges(self) -> list[Exchange]:
         """All ranks of a bucket number it alike: by its place among all buckets."""
         return [
-            Exchange(route, bucket.elements, index=number, rank=self._seat.rank, groups=self._groups)
+            Exchange(
+                route,
+                bucket.elements,
+                index=number,
+                rank=self._seat.rank,
+                groups=self._groups,
+                messages=self._messages,
+            )
             for (bucket, route), number in zip(self._mine, self._numbers, strict=True)
         ]
 

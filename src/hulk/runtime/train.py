@@ -6,6 +6,7 @@ import time
 from typing import Any, Protocol
 
 from hulk.runtime.context import Context
+from hulk.runtime.report import READY
 from hulk.runtime.settings import Compute
 from hulk.runtime.work import Work
 
@@ -22,7 +23,8 @@ class Say(Protocol):
 def train(context: Context, reporter: Say) -> None:
     """Run all steps of a rank."""
     work = make_work(context)
-    reporter.say("ready")
+    device = Compute.EMULATED.value if context.settings.compute is Compute.EMULATED else context.device_name
+    reporter.say("phase", phase=READY, device=device)
     settings = context.settings
     for step in range(work.done, settings.steps):
         reporter.step = step + 1
@@ -50,6 +52,7 @@ def train(context: Context, reporter: Say) -> None:
             path = work.save(step + 1)
             if path is not None:
                 reporter.say("checkpoint", path=path)
+    work.close()
     reporter.say("done")
 
 

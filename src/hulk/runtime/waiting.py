@@ -63,6 +63,7 @@ class EmulatedWork(Work):
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=target, losses=losses, return_outputs=False)
+        self._plan_stage.settle()
         if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
             self._plan_stage.expect(context.microbatches)
         self.sync.finish()

@@ -9,13 +9,15 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from hulk.runtime.messages import Messages
+
 MOST = 8 * 2**20
 """Bytes each way at most: enough to fill a long link, and not long on a slow one."""
 STEPS = 2
 """How many steps' worth of messages are sent, where that is less."""
 
 
-def warm_up(group: dist.ProcessGroup, *, index: int, before: int, after: int) -> None:
+def warm_up(group: dist.ProcessGroup, *, index: int, before: int, after: int, messages: Messages) -> None:
     """Exchange bytes with the stages before and after this one, which is number `index`; `before` and `after` are the
     bytes that a step sends to and fro there (0: there is no such stage). Every second link at a time, so that no stage
     waits for one that waits for it."""
@@ -25,8 +27,7 @@ def warm_up(group: dist.ProcessGroup, *, index: int, before: int, after: int) ->
         if count == 0:
             continue
         rank = dist.get_global_rank(group, peer)
-        receiving = dist.irecv(torch.empty(count), src=rank, group=group)
-        sending = dist.isend(torch.zeros(count), dst=rank, group=group)
-        for message in (receiving, sending):
-            assert message is not None
-            message.wait()
+        receiving = messages.receive(torch.empty(count), rank, group)
+        sending = messages.send(torch.zeros(count), rank, group)
+        receiving.wait()
+        sending.wait()

@@ -16,7 +16,11 @@ from typing import Any
 
 from hulk.errors import HulkError
 from hulk.runtime.launch import Worker
+from hulk.runtime.report import PHASES, READY
 
+START_SILENCE = 20.0
+"""Seconds without a sign of life that a worker is given before it is ready, where `--timeout` is less: a busy machine
+starts programs slowly, and libraries may hold their worker's tongue while they load."""
 START_LIMIT = 180.0
 """Seconds workers may take until all are ready: they import libraries and build their stage."""
 SETTLE = 1.0
@@ -26,6 +30,9 @@ SILENCE = 6.0
 """Seconds without a sign of life that tell a worker that stands still from one that fails for want of it; workers give
 one every second."""
 
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
+"""Signals that a program's own mistakes end it with: its log then says where each of its threads was."""
+
 Event = dict[str, Any]
 Listener = Callable[[Worker, Event], None]
 
@@ -34,28 +41,46 @@ class RunError(HulkError):
     """A run that ended before its last step."""
 
 
+class PortTakenError(RunError):
+    """The port on which the ranks were to meet is in use."""
+
+
 @dataclass
 class _State:
     """What is known of one worker."""
 
     worker: Worker
     step: int = 0
-    ready: bool = False
+    phase: int = -1
     done: bool = False
     heard: float = field(default_factory=time.monotonic)
     last_words: Event | None = None
     closed: bool = False
 
     @property
+    def ready(self) -> bool:
+        """Whether it can begin its first step."""
+        return self.phase >= READY
+
+    @property
     def place(self) -> str:
         """The worker in words."""
         seat = self.worker.seat
-        return f"{seat.machine} (rank {seat.rank}, GPU {seat.gpu})"
+        return f"{seat.machine} (rank {seat.rank}, GPU {seat.gpu}, stage {seat.pipeline + 1}.{seat.stage + 1})"
 
     @property
     def when(self) -> str:
         """The step it is in, in words."""
         return f"in step {self.step}" if self.step else "before the first step"
+
+    @property
+    def doing(self) -> str:
+        """How far it is with getting ready, in words."""
+        return PHASES[self.phase] if self.phase >= 0 else "has not said a word yet"
+
+    def patience(self, timeout: float) -> float:
+        """Seconds it may be silent."""
+        return timeout if self.ready else max(timeout, START_SILENCE)
 
 
 def watch(workers: Sequence[Worker], listener: Listener, *, timeout: float) -> None:
@@ -75,7 +100,8 @@ def watch(workers: Sequence[Worker], listener: Listener, *, timeout: float) -> N
         if trouble is None and _in_trouble(states, now, start, timeout):
             trouble = now
         if trouble is not None and now - trouble > SETTLE and events.empty():
-            error = RunError(explain(states, timeout=timeout))
+            kind = PortTakenError if _any_kind(states, "port") else RunError
+            error = kind(explain(states, timeout=timeout))
             error.exit_code = _exit_code(states)
             raise error
 
@@ -97,7 +123,8 @@ def _take(state: _State, line: bytes | None, listener: Listener) -> None:
         return  # not ours
     state.step = int(event.get("step", state.step))
     kind = event.get("event")
-    state.ready = state.ready or kind == "ready"
+    if kind == "phase":
+        state.phase = max(state.phase, int(event["phase"]))
     state.done = state.done or kind == "done"
     if kind in ("error", "cut off", "stopped"):
         state.last_words = event
@@ -110,14 +137,14 @@ def _in_trouble(states: Sequence[_State], now: float, start: float, timeout: flo
             return True
         if state.closed and not state.done:
             return True
-        if state.ready and not state.done and now - state.heard > timeout:
+        if not state.done and now - state.heard > state.patience(timeout):
             return True
     return now - start > START_LIMIT and not all(state.ready for state in states)
 
 
 def explain(states: Sequence[_State], *, timeout: float) -> str:
     """The one message: who failed for a reason of its own comes before who failed for want of another."""
-    silence = partial(_silent, limit=min(timeout, SILENCE))
+    silence = partial(_silent, timeout=timeout)
     clues = (_killed, _own_error, silence, _cut_off, _ended, _lost_touch, _not_ready)
     found = (clue(states) for clue in clues)
     fallback = f"{states[0].place} stopped {states[0].when}"
@@ -130,29 +157,35 @@ def _exit_code(states: Sequence[_State]) -> int:
     return max(codes, default=RunError.exit_code)
 
 
+def _any_kind(states: Sequence[_State], kind: str) -> bool:
+    return any(state.last_words is not None and state.last_words.get("kind") == kind for state in states)
+
+
 def _killed(states: Sequence[_State]) -> str | None:
     for state in states:
         code = state.worker.process.poll()
         if code is not None and code < 0 and state.last_words is None and not state.done:
             name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
-            return f"{state.place} was killed by {name} {state.when}"
+            log = f"; see {state.worker.log}" if -code in _CRASHES else ""
+            return f"{state.place} was killed by {name} {state.when}{log}"
     return None
 
 
 def _own_error(states: Sequence[_State]) -> str | None:
     for state in states:
-        if state.last_words is not None and state.last_words.get("kind") == "own":
+        if state.last_words is not None and state.last_words.get("kind") in ("own", "port"):
             return f"{state.place} failed {state.when}: {state.last_words['message']}"
     return None
 
 
-def _silent(states: Sequence[_State], *, limit: float) -> str | None:
+def _silent(states: Sequence[_State], *, timeout: float) -> str | None:
     """A worker that stands still; those that miss it may have given up before `watch` did."""
     now = time.monotonic()
     for state in states:
-        quiet = now - state.heard
-        if state.ready and state.worker.process.poll() is None and quiet > limit and not state.done:
-            return f"{state.place} has given no sign of life for {quiet:.0f} s, {state.when}"
+        quiet, limit = now - state.heard, min(state.patience(timeout), SILENCE if state.ready else START_SILENCE)
+        if state.worker.process.poll() is None and quiet > limit and not state.done:
+            last = "" if state.ready else f"; it {state.doing}"
+            return f"{state.place} has given no sign of life for {quiet:.0f} s, {state.when}{last}"
     return None
 
 
@@ -167,6 +200,9 @@ def _ended(states: Sequence[_State]) -> str | None:
 def _lost_touch(states: Sequence[_State]) -> str | None:
     for state in states:
         if state.last_words is not None and state.last_words["event"] == "error":
+            behind = [other for other in states if other.phase < state.phase]
+            if behind:
+                return _behind(behind, f"the others waited for it in vain; see {behind[0].worker.log}")
             return f"{state.place} lost touch with another rank {state.when}: {state.last_words['message']}"
     return None
 
@@ -175,7 +211,19 @@ def _not_ready(states: Sequence[_State]) -> str | None:
     waiting = [state for state in states if not state.ready]
     if not waiting:
         return None
-    return f"{waiting[0].place} was not ready after {START_LIMIT:.0f} s; see {waiting[0].worker.log}"
+    least = min(state.phase for state in waiting)
+    behind = [state for state in waiting if state.phase == least]
+    return _behind(behind, f"{START_LIMIT:.0f} s after the start; see {behind[0].worker.log}")
+
+
+def _behind(states: Sequence[_State], why: str) -> str:
+    """Those that have not come as far as others."""
+    places = ", ".join(state.place for state in states)
+    return (
+        f"{places} did not get ready: it still {states[0].doing}, {why}"
+        if len(states) == 1
+        else (f"{places} did not get ready: each still {states[0].doing}, {why}")
+    )
 
 
 def _cut_off(states: Sequence[_State]) -> str | None:

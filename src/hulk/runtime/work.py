@@ -8,6 +8,7 @@ from torch import nn
 from hulk.runtime.clock import StageClock
 from hulk.runtime.context import Context, Wiring, wire_up
 from hulk.runtime.entries import PIPELINE, SLICES, Entry, owners
+from hulk.runtime.messages import Messages
 from hulk.runtime.stage import PlanStage
 from hulk.runtime.sync import Cargo, GradientSync
 from hulk.runtime.timetable import timetable
@@ -31,6 +32,7 @@ class Work:
         """Groups and clock."""
         self.context, self.entries = context, entries
         self.clock = StageClock(context.device)
+        self.messages = Messages()
         self.wiring: Wiring = wire_up(context, entries)
         self.owners = owners(entries, context.seating)
         self.sync: GradientSync
@@ -45,6 +47,7 @@ class Work:
             regions=context.regions,
             groups=self.wiring.groups,
             clock=self.clock,
+            messages=self.messages,
             overlap=context.device.type == "cpu",
         )
 
@@ -57,7 +60,7 @@ class Work:
             index, last = context.seat.stage, context.stages - 1
             before = context.microbatches * _bytes(inputs) if index > 0 else 0
             after = context.microbatches * _bytes(outputs) if index < last else 0
-            warm_up(leads, index=index, before=before, after=after)
+            warm_up(leads, index=index, before=before, after=after, messages=self.messages)
         return PlanStage(
             module,
             index=context.seat.stage,
@@ -68,6 +71,7 @@ class Work:
             leads=leads,
             slices=groups.get((SLICES, context.slices)),
             clock=self.clock,
+            messages=self.messages,
         )
 
     def _timetable(self) -> list[list[str]]:
@@ -86,6 +90,11 @@ class Work:
         """With a sharded optimizer: updated weights to those that did not update them."""
         if self.context.plan.shard_optimizer:
             self.sync.share_weights(self.owners)
+
+    def close(self) -> None:
+        """The last step is done. First the thread ends, then nothing may be left under way."""
+        self.sync.close()
+        self.messages.close()
 
     def save(self, step: int) -> str | None:
         """Write a checkpoint; the rank that finishes it answers with its path."""

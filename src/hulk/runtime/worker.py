@@ -10,18 +10,16 @@ and ends with 0, or with 1 after an event "error".
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
 import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hulk.runtime.report import BUILDING, WAITING, Reporter
 from hulk.runtime.settings import Compute, Settings, add_arguments, from_arguments
-
-if TYPE_CHECKING:
-    from hulk.runtime.report import Reporter
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,11 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--job", required=True, help="the job to run")
     add_arguments(parser)
     arguments = parser.parse_args(argv)
-    rank = int(os.environ.get("RANK", "0"))
-
-    from hulk.runtime.report import Reporter
-
-    reporter = Reporter(rank)
+    faulthandler.enable()
+    reporter = Reporter(int(os.environ.get("RANK", "0")))
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     try:
         return _run(arguments, from_arguments(arguments), reporter)
@@ -59,10 +54,20 @@ def _explain(error: BaseException, reporter: Reporter) -> None:
         reporter.say("error", message=str(error), kind="own", code=error.exit_code)
     elif isinstance(error, CheckpointError):
         reporter.say("error", message=str(error), kind="own")
+    elif _is_port_taken(error):
+        where = f"port {os.environ.get('MASTER_PORT')} of {os.environ.get('MASTER_ADDR')}"
+        reporter.say(
+            "error", message=f"{where}, where the ranks are to meet, is in use by another program", kind="port"
+        )
     elif _is_network(error):
         reporter.say("error", message=_first_line(error), kind="network")
     else:
         reporter.say("error", message=f"{type(error).__name__}: {_first_line(error)}", kind="own")
+
+
+def _is_port_taken(error: BaseException) -> bool:
+    words = str(error).lower()
+    return "eaddrinuse" in words or "address already in use" in words
 
 
 def _is_network(error: BaseException) -> bool:
@@ -96,7 +101,7 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     from hulk.io.plan_file import load_plan
     from hulk.runtime.context import Context
     from hulk.runtime.groups import backend
-    from hulk.runtime.report import keep_alive, leave_together
+    from hulk.runtime.meeting import keep_touch, leave_together
     from hulk.runtime.runnable import check_runnable
     from hulk.runtime.seats import seat
     from hulk.runtime.train import train
@@ -120,8 +125,10 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     address, port = os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("RANK", "0")
     os.environ.setdefault("WORLD_SIZE", "1")
+    reporter.phase(WAITING)
     dist.init_process_group(backend(device), timeout=timedelta(seconds=max(60.0, settings.patience)))
-    store = keep_alive(reporter, address=address, port=int(port), timeout=settings.timeout)
+    reporter.phase(BUILDING)
+    store = keep_touch(reporter, address=address, port=int(port), timeout=settings.timeout)
     train(Context(job, cluster, seating, here, settings, device), reporter)
     leave_together(store, rank=rank, size=size, patience=settings.timeout)
     sys.stderr.flush()

@@ -1,0 +1,55 @@
+"""Where all ranks meet: the store of the first one. Who cannot reach it any more is cut off."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import timedelta
+
+from torch._C._distributed_c10d import TCPStore
+
+from hulk.runtime.report import Reporter
+
+TOUCH = 2.0
+"""Seconds between two looks at the store."""
+
+
+def keep_touch(reporter: Reporter, *, address: str, port: int, timeout: float) -> TCPStore:
+    """A connection to the store, and a thread that looks now and then whether it still answers.
+
+    The thread ends the worker where the first machine, which holds the store, cannot be reached for `timeout` seconds:
+    this machine is cut off, or that one is.
+    """
+    limit = timedelta(seconds=timeout)
+    store = TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=limit)
+    last = [time.monotonic()]
+
+    def touch() -> None:
+        while True:
+            try:
+                store.add("sign of life", 0)  # unlike a write, it waits for an answer
+            except (RuntimeError, OSError):
+                return
+            last[0] = time.monotonic()
+            time.sleep(TOUCH)
+
+    def watch() -> None:
+        while True:
+            time.sleep(TOUCH / 2)
+            if time.monotonic() - last[0] > timeout:
+                reporter.say("cut off", message=f"no answer from {address} for {timeout:.0f} s")
+                os._exit(1)
+
+    threading.Thread(target=touch, name="touch", daemon=True).start()
+    threading.Thread(target=watch, name="watch", daemon=True).start()
+    return TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=limit)
+
+
+def leave_together(store: TCPStore, *, rank: int, size: int, patience: float) -> None:
+    """Rank 0 may hold the store, so it leaves last."""
+    count = store.add("ranks that are done", 1)
+    end = time.monotonic() + patience
+    while rank == 0 and count < size and time.monotonic() < end:
+        time.sleep(0.05)
+        count = store.add("ranks that are done", 0)
