@@ -100,37 +100,32 @@ def _folder(case: Case, seen: Seen) -> Iterator[Fault]:
 
 
 def _answer(case: Case, seen: Seen, priced: Seen | None) -> Iterator[Fault]:
-    plan = plan_of(case, seen)
+    try:
+        plan = plan_of(case, seen)
+    except ValueError as error:
+        yield Fault("answers in JSON", str(error))
+        return
     if plan is None:
         yield from _words(case, seen)
         return
-    yield from _placement(case, plan, complete=seen.code == 0)
-    for name, reason in plan["waiting"].items():
-        if not str(reason).strip():
-            yield Fault("says why", f"{name} waits without a reason")
+    placed = list(_placement(case, plan, complete=seen.code == 0))
+    yield from placed
+    if any(fault.promise in ("every job is answered", "machines exist") for fault in placed):
+        return
     if priced is None or priced.code != 0:
         yield Fault("is priced", "not at all" if priced is None else f"{priced.how}: {priced.stderr.strip()[-200:]}")
         return
     price = json.loads(priced.stdout)["jobs"]
     yield from _prices(case, plan, price)
     limits = limits_of(case, plan, price)
-    written = case.options.out is not None and seen.files.get(case.options.out) != case.files.get(case.options.out)
     if seen.code == 0:
         yield from (Fault("keeps limits", text) for text in limits.broken.values())
     if case.options.json:
-        document = json.loads(seen.stdout)
-        yield from _same_price(document["price"]["jobs"], price)
-        if "broken" not in document:
-            yield Fault("says what is broken", "no list 'broken' in the JSON")
-            return
-        yield from _told(case, seen, limits, document["broken"])
-        if written and json.loads(seen.files[case.options.out or ""]) != plan:
-            yield Fault("writes what it prints", "the plan in the file is another one")
-        if case.options.out is not None and written != (not document["broken"]):
-            yield Fault("writes kept plans only", f"broken: {document['broken']}, written: {written}")
-    elif limits.broken:
+        yield from _told(case, seen, limits, price)
+        return
+    if limits.broken:
         yield Fault("writes kept plans only", "; ".join(limits.broken.values()))
-    if seen.code == 3 and not case.options.json and not plan["waiting"]:
+    if seen.code == 3 and not plan["waiting"]:
         yield Fault("says why", "exit code 3, and a plan was written in which every job runs")
 
 
@@ -148,9 +143,15 @@ def _words(case: Case, seen: Seen) -> Iterator[Fault]:
         yield Fault("says why", "exit code 3 without a word of a limit or a job that waits")
 
 
-def _told(case: Case, seen: Seen, limits: Limits, broken: list[str]) -> Iterator[Fault]:
-    """What the answer says of limits is what they are."""
-    waiting = json.loads(seen.stdout)["plan"]["waiting"]
+def _told(case: Case, seen: Seen, limits: Limits, price: Document) -> Iterator[Fault]:
+    """What the JSON says of prices and limits is what they are, and the plan is written where all are kept."""
+    document = json.loads(seen.stdout)
+    yield from _same_price(document["price"]["jobs"], price)
+    if "broken" not in document:
+        yield Fault("says what is broken", "no list 'broken' in the JSON")
+        return
+    broken, waiting = document["broken"], document["plan"]["waiting"]
+    # Whether a deadline is broken by a job that waits, or waiting says it all, is left open.
     unclear = limits.close or any(job.deadline is not None for job in case.jobs if job.name in waiting)
     if any(not str(sentence).strip() for sentence in broken):
         yield Fault("says why", "an empty sentence in 'broken'")
@@ -162,6 +163,14 @@ def _told(case: Case, seen: Seen, limits: Limits, broken: list[str]) -> Iterator
         yield Fault("keeps limits", f"exit code 0, but: {'; '.join(broken)}")
     if seen.code == 3 and not broken and not waiting:
         yield Fault("says why", "exit code 3, no job waits and no limit is broken")
+    out = case.options.out
+    if out is None:
+        return
+    written = seen.files.get(out) != case.files.get(out)
+    if written == bool(broken):
+        yield Fault("writes kept plans only", f"broken: {broken}, written: {written}")
+    elif written and json.loads(seen.files[out]) != document["plan"]:
+        yield Fault("writes what it prints", "the plan in the file is another one")
 
 
 def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]:
@@ -173,6 +182,8 @@ def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]
         return
     if complete and waiting:
         yield Fault("no job waits", ", ".join(waiting))
+    if any(not str(reason).strip() for reason in waiting.values()):
+        yield Fault("says why", "a job waits without a reason")
     users: dict[str, set[str]] = {}
     for name, own in running.items():
         for stage in _stages(own):
