@@ -70,10 +70,9 @@ def summary(verdicts: list[Verdict], *, whole: bool) -> Report:
     report.figure("share_refused_as_it_may", tags["refused as it may"] / count, most=0.1 if whole else None)
     report.figure("share_gave_up", tags["gave up"] / count)
     report.figure("slowest_s", max(verdict.seen.seconds for verdict in verdicts))
-    rows = [[kind, tags[f"{kind} kept"], tags[f"{kind} not kept"]] for kind in BOTH_WAYS]
-    for kind, kept, not_kept in rows:
-        report.figure(f"{kind}: kept", kept, least=1 if whole else None)
-        report.figure(f"{kind}: not kept", not_kept, least=1 if whole else None)
+    for kind in BOTH_WAYS:
+        for word in ("kept", "not kept"):
+            report.figure(f"{kind}: {word}", tags[f"{kind} {word}"], least=1 if whole else None)
     refused = Counter(verdict.case.refuse for verdict in verdicts if verdict.case.refuse)
     report.table("contradictions", ["what", "draws"], sorted(refused.items()))
     by_promise = Counter(fault.promise for verdict in verdicts for fault in set(verdict.faults))

@@ -15,6 +15,8 @@ import yaml
 from promises_models import Shape
 
 OUT = "plan.json"
+Pairs = tuple[tuple[str, str], ...]
+"""Jobs with machines: what --pin and --avoid take."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class Job:
 class Options:
     """What stands behind `hulk plan CLUSTER JOBS`. Limits are in dollars an hour and tokens a second."""
 
-    pins: tuple[tuple[str, str], ...] = ()
-    avoids: tuple[tuple[str, str], ...] = ()
+    pins: Pairs = ()
+    avoids: Pairs = ()
     max_cost: float | None = None
     min_throughput: float | None = None
     cheapest: bool = False

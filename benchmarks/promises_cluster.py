@@ -39,7 +39,7 @@ class ClusterDraw:
     def __post_init__(self) -> None:
         rng = self.rng
         names = rng.sample(sorted(PLACES), rng.choices((1, 2, 3, 4), (30, 35, 20, 15))[0])
-        regions = {name: {"at": list(PLACES[name])} for name in names}
+        regions: dict[str, dict[str, Any]] = {name: {"at": list(PLACES[name])} for name in names}
         for entry in regions.values():
             if rng.random() < 0.3:
                 entry["egress"] = f"{log_uniform(rng, 0.005, 0.2)} $/GB"
@@ -110,9 +110,9 @@ class ClusterDraw:
             of_machines |= {frozenset((a.name, b.name)): blocked for a, b in combinations(self.groups[group], 2)}
         pairs = list(combinations(self.machines, 2))
         if pairs and rng.random() < 0.3:
-            for a, b in rng.sample(pairs, min(len(pairs), rng.randint(1, 3))):
-                key = frozenset((a.name, b.name))
-                of_machines[key] = self._add({"between": [a.name, b.name]}, blocked=rng.random() < 0.4)
+            for ends in rng.sample(pairs, min(len(pairs), rng.randint(1, 3))):
+                two = [machine.name for machine in ends]
+                of_machines[frozenset(two)] = self._add({"between": two}, blocked=rng.random() < 0.4)
         region = {machine.name: machine.region for machine in self.machines}
         measured = {frozenset(region[name] for name in key) for key, blocked in of_machines.items() if not blocked}
         self.network = Network(

@@ -10,7 +10,7 @@ from math import exp, log
 from random import Random
 from typing import Any
 
-from promises_case import OUT, Case, Job, Options, as_yaml
+from promises_case import OUT, Case, Job, Machine, Options, Pairs, as_yaml
 from promises_cluster import ClusterDraw, log_uniform
 from promises_models import Shape, bundled_shape, shape_of
 from promises_wrong import contradict
@@ -25,7 +25,7 @@ TIMES = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0), ("days", 8640
 def draw(seed: int, number: int) -> Case:
     """The case of that number."""
     rng = Random(f"{seed}/{number}")
-    mode = _pick(rng, _MODES)
+    mode, turn = _mode(seed, number)
     tiny = mode in ("exact", "exact with limits")
     cluster = ClusterDraw(rng, tiny)
     jobs, files = _jobs(rng, cluster, tiny=tiny, deadlines=mode in ("cheapest", "exact with limits"))
@@ -44,18 +44,24 @@ def draw(seed: int, number: int) -> Case:
         mode=mode,
     )
     case = replace(case, may_refuse=tuple(_may_refuse(case)))
-    return contradict(rng, case) if mode == "contradiction" else case
+    return contradict(rng, case, turn) if mode == "contradiction" else case
 
 
-# What is asked for, and how often.
+# What is asked for, in how many of a hundred draws.
 _MODES = {
     "plain": 34, "max-cost": 17, "min-throughput": 14, "cheapest": 13, "exact": 5, "exact with limits": 2, "paper": 5,
     "contradiction": 10,
 }  # fmt: skip
 
 
-def _pick(rng: Random, weights: dict[str, int]) -> str:
-    return rng.choices(list(weights), list(weights.values()))[0]
+def _mode(seed: int, number: int) -> tuple[str, int]:
+    """What a draw asks for, and how many draws before it ask for the same. Every hundred draws hold the same mixture,
+    so that a few hundred hold everything."""
+    hundred, place = divmod(number, 100)
+    modes = [mode for mode, count in _MODES.items() for _ in range(count)]
+    Random(f"{seed}/modes/{hundred}").shuffle(modes)
+    mode = modes[place]
+    return mode, hundred * _MODES[mode] + modes[:place].count(mode)
 
 
 def _jobs(
@@ -122,7 +128,7 @@ def _somewhere(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDra
 def _shape(rng: Random, number: int, files: dict[str, str], tiny: bool) -> Shape:
     chance = rng.random()
     if not tiny and chance < 0.5:
-        return bundled_shape(rng.choice(SMALL if chance < 0.32 else MIDDLE if chance < 0.48 else HUGE))
+        return bundled_shape(rng.choice(SMALL if chance < 0.34 else MIDDLE if chance < 0.485 else HUGE))
     heads = rng.choice((1, 2, 3, 4, 5, 6, 8, 12, 16))
     hidden, blocks = heads * rng.choice((16, 32, 64)), rng.randint(1, 3 if tiny else 12)
     kind = rng.choice(
@@ -152,7 +158,7 @@ def _shape(rng: Random, number: int, files: dict[str, str], tiny: bool) -> Shape
 def _deadline(rng: Random, entry: dict[str, Any], job: Job, tokens_per_second: float) -> float:
     """Seconds for its tokens, from far too few to plenty, and the words for them in the file."""
     assert job.tokens is not None
-    seconds = job.tokens / max(tokens_per_second, 1e-9) * exp(rng.uniform(log(0.05), log(300)))
+    seconds = job.tokens / max(tokens_per_second, 1e-9) * exp(rng.uniform(log(0.2), log(2000)))
     unit, factor = rng.choice([(unit, factor) for unit, factor in TIMES if seconds / factor >= 0.5] or [TIMES[0]])
     number = max(0.01, round(seconds / factor, 2))
     entry["deadline"] = f"{number} {unit}"
@@ -165,25 +171,26 @@ def _options(rng: Random, mode: str, cluster: ClusterDraw, jobs: list[Job]) -> O
         workers=rng.choices((1, 2, 3), (75, 15, 10))[0],
         time_limit=rng.choices((log_uniform(rng, 0.1, 0.5), log_uniform(rng, 0.5, 2)), (30, 70))[0],
         evaluations=max(1, int(log_uniform(rng, 1, 300))),
-        no_gnn=mode != "paper" and rng.random() < 0.5,
+        no_gnn=mode != "paper" and rng.random() < 0.7,
         paper=mode == "paper",
         exact=mode.startswith("exact"),
         cheapest=mode == "cheapest",
     )
     shown = rng.random()
     made = replace(made, json=shown < 0.85, out=OUT if shown > 0.45 and shown < 0.98 else None)
-    if mode not in ("exact", "paper") or rng.random() < 0.3:
-        made = replace(made, **_places(rng, cluster, jobs))
+    if mode not in ("exact", "paper") or rng.random() < 0.2:
+        pins, avoids = _places(rng, cluster, jobs)
+        made = replace(made, pins=pins, avoids=avoids)
     dollars = sum(machine.dollars for machine in cluster.machines)
-    if mode == "max-cost" or (mode in ("exact with limits", "paper", "cheapest") and rng.random() < 0.25):
+    if mode == "max-cost" or (mode in ("exact with limits", "paper", "cheapest") and rng.random() < 0.12):
         made = replace(made, max_cost=max(0.01, float(f"{dollars * exp(rng.uniform(log(0.02), log(3))):.3g}")))
-    elif mode == "min-throughput" or (mode in ("exact with limits", "paper", "cheapest") and rng.random() < 0.25):
-        rate = cluster.guess(jobs, share=1.0) * exp(rng.uniform(log(0.001), log(5)))
+    elif mode == "min-throughput" or (mode in ("exact with limits", "paper", "cheapest") and rng.random() < 0.12):
+        rate = cluster.guess(jobs, share=1.0) * exp(rng.uniform(log(0.0003), log(2)))
         made = replace(made, min_throughput=float(f"{rate:.3g}"))
     return made
 
 
-def _places(rng: Random, cluster: ClusterDraw, jobs: list[Job]) -> dict[str, tuple[tuple[str, str], ...]]:
+def _places(rng: Random, cluster: ClusterDraw, jobs: list[Job]) -> tuple[Pairs, Pairs]:
     """Pins and avoided machines that do not contradict each other."""
     pins: dict[str, str] = {}
     if rng.random() < 0.35:
@@ -199,7 +206,17 @@ def _places(rng: Random, cluster: ClusterDraw, jobs: list[Job]) -> dict[str, tup
             job, machine = rng.choice(jobs), rng.choice(cluster.machines)
             if pins.get(machine.name) != job.name:
                 avoids.add((job.name, machine.name))
-    return {"pins": tuple((job, machine) for machine, job in pins.items()), "avoids": tuple(sorted(avoids))}
+    kept, kept_from = tuple((job, machine) for machine, job in pins.items()), tuple(sorted(avoids))
+    starved = any(_starved(job, cluster.machines, kept, kept_from) for job in jobs)
+    return ((), ()) if starved and rng.random() < 0.8 else (kept, kept_from)
+
+
+def _starved(job: Job, machines: Iterable[Machine], pins: Pairs, avoids: Pairs) -> bool:
+    """Whether pins and avoided machines leave a job nothing that it may use."""
+    taken = {machine for name, machine in pins if name != job.name}
+    taken |= {machine for name, machine in avoids if name == job.name}
+    allowed = {machine.name for machine in machines if job.may_run_in(machine.region)}
+    return bool(allowed) and not allowed - taken
 
 
 def _may_refuse(case: Case) -> Iterable[str]:
@@ -214,9 +231,5 @@ def _may_refuse(case: Case) -> Iterable[str]:
         yield "--policy paper with limits or places"
     if options.cheapest and (options.max_cost is not None or options.min_throughput is not None):
         yield "--cheapest with another limit"
-    for job in case.jobs:
-        avoided = {machine for name, machine in options.avoids if name == job.name}
-        others = {machine for name, machine in options.pins if name != job.name}
-        allowed = {machine.name for machine in case.machines if job.may_run_in(machine.region)}
-        if allowed and not allowed - avoided - others:
-            yield "pins and avoided machines leave a job nothing"
+    if any(_starved(job, case.machines, options.pins, options.avoids) for job in case.jobs):
+        yield "pins and avoided machines leave a job nothing"

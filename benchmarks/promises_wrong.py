@@ -12,11 +12,15 @@ import yaml
 from promises_case import Case, as_yaml
 
 
-def contradict(rng: Random, case: Case) -> Case:
-    """The case with something in it that must be refused."""
-    usable = [(name, made) for name, make in _CONTRADICTIONS.items() if (made := make(rng, case)) is not None]
-    name, made = rng.choice(usable)
-    return replace(made, refuse=name)
+def contradict(rng: Random, case: Case, turn: int) -> Case:
+    """The case with something in it that must be refused: each kind in turn, or the next one that can be put in."""
+    kinds = list(_CONTRADICTIONS.items())
+    start = turn % len(kinds)
+    for name, make in (*kinds[start:], *kinds[:start]):
+        made = make(rng, case)
+        if made is not None:
+            return replace(made, refuse=name)
+    raise AssertionError("most kinds fit any case")
 
 
 def _with(case: Case, **options: Any) -> Case:
@@ -45,8 +49,8 @@ def _pin_twice(rng: Random, case: Case) -> Case | None:
 
 def _pin_elsewhere(rng: Random, case: Case) -> Case:
     number, machine = rng.randrange(len(case.jobs)), rng.choice(case.machines)
-    rule = rng.choice(({"deny": [machine.region]}, {"allow": []}, {"allow": ["atlantis"]}))
-    return _edited(_with(case, pins=((case.jobs[number].name, machine.name),), avoids=()), number, **rule)
+    rules: list[dict[str, list[str]]] = [{"deny": [machine.region]}, {"allow": []}, {"allow": ["atlantis"]}]
+    return _edited(_with(case, pins=((case.jobs[number].name, machine.name),), avoids=()), number, **rng.choice(rules))
 
 
 def _too_large(rng: Random, case: Case) -> Case | None:
