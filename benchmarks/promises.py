@@ -68,11 +68,13 @@ def summary(verdicts: list[Verdict], *, whole: bool) -> Report:
     for code in (0, 2, 3):
         report.figure(f"share_exit_{code}", tags[f"exit {code}"] / count, least=0.5 if whole and code == 0 else None)
     report.figure("share_refused_as_it_may", tags["refused as it may"] / count, most=0.1 if whole else None)
-    report.figure("share_gave_up", tags["gave up"] / count)
+    report.figure("share_gave_up", tags["gave up"] / count, most=0.02 if whole else None)
     report.figure("slowest_s", max(verdict.seen.seconds for verdict in verdicts))
     for kind in BOTH_WAYS:
         for word in ("kept", "not kept"):
             report.figure(f"{kind}: {word}", tags[f"{kind} {word}"], least=1 if whole else None)
+    report.figure("allow nowhere", tags["allow nowhere not kept"], least=1 if whole else None)
+    report.figure("exact compared", tags["exact compared"], least=1 if whole else None)
     refused = Counter(verdict.case.refuse for verdict in verdicts if verdict.case.refuse)
     report.table("contradictions", ["what", "draws"], sorted(refused.items()))
     by_promise = Counter(fault.promise for verdict in verdicts for fault in set(verdict.faults))

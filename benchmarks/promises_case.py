@@ -157,13 +157,13 @@ class Case:
             (folder / name).write_text(text, encoding="utf-8")
 
     def without_limits(self) -> Case:
-        """The same machines, jobs and places, but neither money, throughput nor deadlines, and time to search."""
+        """The same machines, jobs, places and effort, but neither money, throughput nor deadlines to keep."""
         jobs = yaml.safe_load(self.files["jobs.yaml"])
         for job in jobs["jobs"]:
             job.pop("deadline", None)
         options = replace(
             self.options, max_cost=None, min_throughput=None, cheapest=False, exact=False, paper=False, json=True,
-            out=None, workers=1, evaluations=400, time_limit=2.0,
+            out=None,
         )  # fmt: skip
         files = {name: text for name, text in self.files.items() if name != OUT} | {"jobs.yaml": as_yaml(jobs)}
         return replace(self, options=options, files=files, jobs=tuple(replace(job, deadline=None) for job in self.jobs))

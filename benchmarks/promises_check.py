@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from math import inf
 from typing import Any
 
 from promises_case import Case, Job, Machine
@@ -151,8 +152,9 @@ def _told(case: Case, seen: Seen, limits: Limits, price: Document) -> Iterator[F
         yield Fault("says what is broken", "no list 'broken' in the JSON")
         return
     broken, waiting = document["broken"], document["plan"]["waiting"]
-    # Whether a deadline is broken by a job that waits, or waiting says it all, is left open.
-    unclear = limits.close or any(job.deadline is not None for job in case.jobs if job.name in waiting)
+    # Whether a job that waits breaks its deadline and its pins, or waiting says it all, is left open.
+    bound = {job.name for job in case.jobs if job.deadline is not None} | {name for name, _ in case.options.pins}
+    unclear = limits.close or bound & waiting.keys()
     if any(not str(sentence).strip() for sentence in broken):
         yield Fault("says why", "an empty sentence in 'broken'")
     if limits.broken and not broken:
@@ -331,7 +333,8 @@ def limits_of(case: Case, plan: Document, price: Document) -> Limits:
             )
     most, least = case.options.max_cost, case.options.min_throughput
     if most is not None:
-        found.append(("max-cost", dollars / most, f"{dollars:.6g} $/h, not {most:.6g} $/h"))
+        ratio = dollars / most if most else inf if dollars else 0.0
+        found.append(("max-cost", ratio, f"{dollars:.6g} $/h, not {most:.6g} $/h"))
     if least:
         found.append(
             ("min-throughput", least / max(tokens, 1e-300), f"{tokens:.6g} tokens/s, not {least:.6g} tokens/s")

@@ -118,8 +118,8 @@ def _somewhere(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDra
         home = rng.choice(cluster.machines).region
         patterns = {home, *rng.sample(regions, rng.randint(0, len(regions) - 1))}
         entry["allow"] = sorted(rng.choice((name, name[:2] + "*")) for name in patterns)
-    elif chance < 0.22:
-        entry["allow"] = rng.choice(([], ["atlantis"], ["zz-*", "moon"]))
+    elif chance < 0.23:
+        entry["allow"] = rng.choice(([], [], ["atlantis"], ["zz-*", "moon"]))
     if rng.random() < 0.1:
         entry["deny"] = [rng.choice((*regions, "atlantis", "us-*"))]
     return replace(job, allow=tuple(entry["allow"]) if "allow" in entry else None, deny=tuple(entry.get("deny", ())))
@@ -182,11 +182,13 @@ def _options(rng: Random, mode: str, cluster: ClusterDraw, jobs: list[Job]) -> O
         pins, avoids = _places(rng, cluster, jobs)
         made = replace(made, pins=pins, avoids=avoids)
     dollars = sum(machine.dollars for machine in cluster.machines)
-    if mode == "max-cost" or (mode in ("exact with limits", "paper", "cheapest") and rng.random() < 0.12):
-        made = replace(made, max_cost=max(0.01, float(f"{dollars * exp(rng.uniform(log(0.02), log(3))):.3g}")))
-    elif mode == "min-throughput" or (mode in ("exact with limits", "paper", "cheapest") and rng.random() < 0.12):
-        rate = cluster.guess(jobs, share=1.0) * exp(rng.uniform(log(0.0003), log(2)))
-        made = replace(made, min_throughput=float(f"{rate:.3g}"))
+    odd = mode in ("exact with limits", "paper", "cheapest")  # where limits are the exception
+    if mode == "max-cost" or (odd and rng.random() < 0.12):
+        most = 0.0 if rng.random() < 0.03 else dollars * exp(rng.uniform(log(0.02), log(3)))
+        made = replace(made, max_cost=float(f"{most:.3g}"))
+    elif mode == "min-throughput" or (odd and rng.random() < 0.12):
+        least = cluster.guess(jobs, share=1.0) * exp(rng.uniform(log(0.0003), log(2)))
+        made = replace(made, min_throughput=float(f"{rng.choices((least, 0.0, 1e300), (94, 3, 3))[0]:.3g}"))
     return made
 
 
@@ -229,6 +231,8 @@ def _may_refuse(case: Case) -> Iterable[str]:
         yield "--exact with limits or places"
     if options.paper and (kept or money or deadlines):
         yield "--policy paper with limits or places"
+    if options.max_cost == 0.0 or options.min_throughput in (0.0, 1e300):
+        yield "a limit out of all reason"
     if options.cheapest and (options.max_cost is not None or options.min_throughput is not None):
         yield "--cheapest with another limit"
     if any(_starved(job, case.machines, options.pins, options.avoids) for job in case.jobs):

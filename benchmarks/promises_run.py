@@ -14,12 +14,12 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
 from promises_case import Case
-from promises_check import Fault, Seen, check, limits_of, objective, plan_of
+from promises_check import TOLERANCE, Fault, Seen, check, limits_of, objective, plan_of
 from promises_draw import draw
 
 MARGIN = 20.0  # seconds beyond the time limit until a run counts as hung
@@ -164,10 +164,11 @@ def judge(number: int, case: Case, scratch: Path) -> Verdict:
     tags = {case.mode, f"exit {seen.code}"} | _exercised(case, seen, priced)
     if not faults and seen.code == 2:
         tags.add("refused as it must" if case.refuse else "refused as it may")
-    if not faults and case.options.exact and seen.code in (0, 3):
-        faults += _not_worse_than_search(case, seen, priced, scratch / "again")
-        tags.add("exact compared")
-    if not faults and seen.code == 3 and _gave_up(case, scratch / "again"):
+    if not faults and case.options.exact and priced is not None and not case.limited:
+        worse = _worse_than_search(case, seen, priced, scratch / "again")
+        faults += worse or []
+        tags |= set() if worse is None else {"exact compared"}
+    elif not faults and seen.code == 3 and case.limited and _gave_up(case, scratch / "again"):
         tags.add("gave up")
     return Verdict(number, case, seen, tuple(faults), frozenset(tags))
 
@@ -210,30 +211,30 @@ def _exercised(case: Case, seen: Seen, priced: Seen | None) -> set[str]:
     for kind in ("cheapest", "exact", "paper"):
         if getattr(options, kind):
             kept[kind] = seen.code == 0
+    if any(job.allow == () for job in case.jobs):
+        kept["allow nowhere"] = False  # such a job waits
     if any(case.network.blocked(a, b) for a, b in combinations(case.machines, 2)):
         kept["blocked link"] = not waiting
     return {f"{kind} {'kept' if so else 'not kept'}" for kind, so in kept.items()}
 
 
-def _not_worse_than_search(case: Case, seen: Seen, priced: Seen | None, folder: Path) -> list[Fault]:
-    """The proven optimum against what the search finds."""
-    if priced is None or case.limited:
-        return []
-    plan = plan_of(case, seen)
+def _worse_than_search(case: Case, seen: Seen, priced: Seen, folder: Path) -> list[Fault] | None:
+    """The proven optimum against what the search finds; None where there is nothing to compare."""
     again = case.without_limits()
+    again = replace(again, options=replace(again.options, evaluations=400, time_limit=2.0))
     other, other_priced = _planned(again, folder)
-    other_plan = plan_of(again, other)
+    plan, other_plan = plan_of(case, seen), plan_of(again, other)
     if plan is None or other_plan is None or other_priced is None:
-        return []
+        return None
     exact = objective(case, plan, json.loads(priced.stdout)["jobs"])
     found = objective(case, other_plan, json.loads(other_priced.stdout)["jobs"])
-    if exact[0] > found[0] or (exact[0] == found[0] and exact[1] > found[1] * (1 + 1e-6)):
+    if exact[0] > found[0] or (exact[0] == found[0] and exact[1] > found[1] * (1 + TOLERANCE)):
         return [Fault("the exact answer is the best", f"{exact[1]!r} s, but the search finds {found[1]!r} s")]
     return []
 
 
 def _gave_up(case: Case, folder: Path) -> bool:
-    """Whether a search without limits finds a plan that keeps every promise after all."""
+    """Whether a search with as much effort, but without limits, finds a plan that keeps them after all."""
     again = case.without_limits()
     seen, priced = _planned(again, folder)
     if seen.code != 0 or priced is None or priced.code != 0:
