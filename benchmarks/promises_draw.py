@@ -69,10 +69,10 @@ def _jobs(
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Every job as a value and as an entry of the jobs file, and the files of the models that are given inline."""
     count = rng.choices((1, 2, 3, 4), (35, 35, 20, 10))[0]
-    if rng.random() < 0.93:
-        count = min(count, len(cluster.machines))
     if tiny:
-        count = min(count, 2)
+        count = min(count, 2)  # also on one machine, where one of the two must wait
+    elif rng.random() < 0.93:
+        count = min(count, len(cluster.machines))
     files: dict[str, str] = {}
     return [_job(rng, cluster, number, count, files, tiny, deadlines) for number in range(count)], files
 

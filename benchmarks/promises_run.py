@@ -103,10 +103,15 @@ def run_hulk(arguments: Sequence[str], folder: Path, limit: float) -> Seen:
         elif not left:
             os.waitpid(child, 0)
         texts = [path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in outputs]
-    files = {
-        path.name: path.read_text(encoding="utf-8", errors="replace") for path in folder.iterdir() if path.is_file()
+    return Seen(code, how, texts[0], texts[1], time.monotonic() - begin, _listing(folder))
+
+
+def _listing(folder: Path) -> dict[str, str]:
+    """Everything in the folder and below with its text; a folder has none."""
+    return {
+        str(path.relative_to(folder)): "" if path.is_dir() else path.read_text(encoding="utf-8", errors="replace")
+        for path in folder.rglob("*")
     }
-    return Seen(code, how, texts[0], texts[1], time.monotonic() - begin, files)
 
 
 def _become_hulk(arguments: Sequence[str], folder: Path, out: Path, err: Path) -> None:
