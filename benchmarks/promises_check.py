@@ -120,7 +120,7 @@ def _answer(case: Case, seen: Seen, priced: Seen | None) -> Iterator[Fault]:
     yield from _prices(case, plan, price)
     limits = limits_of(case, plan, price)
     if seen.code == 0:
-        yield from (Fault("keeps limits", text) for text in limits.broken.values())
+        yield from (Fault(f"keeps {kind}", text) for kind, text in limits.broken.items())
     if case.options.json:
         yield from _told(case, seen, limits, price)
         return
@@ -162,7 +162,7 @@ def _told(case: Case, seen: Seen, limits: Limits, price: Document) -> Iterator[F
     if broken and not limits.broken and not unclear:
         yield Fault("breaks what it says", f"every limit is kept, but: {'; '.join(broken)}")
     if seen.code == 0 and broken:
-        yield Fault("keeps limits", f"exit code 0, but: {'; '.join(broken)}")
+        yield Fault("keeps what it says", f"exit code 0, but: {'; '.join(broken)}")
     if seen.code == 3 and not broken and not waiting:
         yield Fault("says why", "exit code 3, no job waits and no limit is broken")
     out = case.options.out
@@ -196,7 +196,7 @@ def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]
     yield from _gpus_once(plan, machines)
     for name, own in running.items():
         yield from _job(jobs[name], own, machines, case)
-    yield from _kept_for(case, running, users)
+    yield from _kept_for(case, users)
     unused = sorted(machines.keys() - users.keys())
     if sorted(plan["idle"]) != unused:
         yield Fault("idle is what is unused", f"{plan['idle']} instead of {unused}")
@@ -216,14 +216,12 @@ def _gpus_once(plan: Document, machines: Mapping[str, Machine]) -> Iterator[Faul
                 used.add((name, gpu))
 
 
-def _kept_for(case: Case, running: Document, users: Mapping[str, set[str]]) -> Iterator[Fault]:
-    """Pinned machines serve their job and no other, avoided ones serve others."""
+def _kept_for(case: Case, users: Mapping[str, set[str]]) -> Iterator[Fault]:
+    """Pinned machines serve no other job, avoided ones others at most."""
     for job, machine in case.options.pins:
         others = users.get(machine, set()) - {job}
         if others:
             yield Fault("pins hold", f"{machine} is pinned to {job}, but {sorted(others)} use it")
-        if job in running and job not in users.get(machine, ()):
-            yield Fault("pins hold", f"{machine} is pinned to {job}, which does not use it")
     for job, machine in case.options.avoids:
         if job in users.get(machine, ()):
             yield Fault("avoided machines stay unused", f"{job} on {machine}")
@@ -314,8 +312,8 @@ def _same_price(printed: Document, afterwards: Document) -> Iterator[Fault]:
 
 
 def limits_of(case: Case, plan: Document, price: Document) -> Limits:
-    """Money, throughput and deadlines of a priced plan against what the case asks for. A job that waits adds neither
-    tokens nor dollars; whether its deadline is broken or its waiting says it all, is not for us to say."""
+    """Money, throughput, deadlines and pins of a priced plan against what the case asks for. A job that waits adds
+    neither tokens nor dollars; its own deadline and pins are not judged."""
     machines = {machine.name: machine for machine in case.machines}
     dollars = tokens = 0.0
     found: list[tuple[str, float, str]] = []  # what, how far beyond the limit as a ratio to it, in words
@@ -339,6 +337,10 @@ def limits_of(case: Case, plan: Document, price: Document) -> Limits:
         found.append(
             ("min-throughput", least / max(tokens, 1e-300), f"{tokens:.6g} tokens/s, not {least:.6g} tokens/s")
         )
+    for name, machine in case.options.pins:
+        if name in plan["jobs"]:
+            unused = all(stage["machine"] != machine for stage in _stages(plan["jobs"][name]))
+            found.append(("pin", inf if unused else 0.0, f"{name} does not use {machine}, which is pinned to it"))
     broken = {kind: text for kind, ratio, text in found if ratio > 1 + TOLERANCE}
     near = any(abs(ratio - 1) <= TOLERANCE for _, ratio, _ in found)
     return Limits(frozenset(kind for kind, _, _ in found), broken, near)

@@ -212,7 +212,7 @@ def _exercised(case: Case, seen: Seen, priced: Seen | None) -> set[str]:
         ("allow or deny", {job.name for job in case.jobs if job.allow is not None or job.deny}),
     ):
         if jobs:
-            kept[kind] = not jobs & waiting.keys()
+            kept[kind] = kept.get(kind, True) and not jobs & waiting.keys()
     for kind in ("cheapest", "exact", "paper"):
         if getattr(options, kind):
             kept[kind] = seen.code == 0

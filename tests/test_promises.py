@@ -208,15 +208,17 @@ def test_the_checker_sees_a_pinned_machine_left_idle():
         plan["jobs"]["x"]["pipelines"][0]["microbatches"] = 4
         plan["idle"] = ["a"]
 
-    assert promises_broken(spoiled(moved)) == {"pins hold"}
+    assert promises_broken(spoiled(moved)) == {"keeps pin", "says what is broken"}
+    assert promises_broken(spoiled(moved), code=3) == {"says what is broken", "says why"}
+    assert promises_broken(spoiled(moved), code=3, broken=("x does not use a",)) == set()
 
 
 @pytest.mark.parametrize(
     ("promise", "changed"),
     [
-        ("keeps limits", {"options": replace(CASE.options, max_cost=8.0)}),
-        ("keeps limits", {"options": replace(CASE.options, min_throughput=97.0)}),
-        ("keeps limits", {"jobs": (replace(CASE.jobs[0], deadline=99.0), CASE.jobs[1])}),
+        ("keeps max-cost", {"options": replace(CASE.options, max_cost=8.0)}),
+        ("keeps min-throughput", {"options": replace(CASE.options, min_throughput=97.0)}),
+        ("keeps deadline", {"jobs": (replace(CASE.jobs[0], deadline=99.0), CASE.jobs[1])}),
         ("allow and deny hold", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], allow=()))}),
         ("allow and deny hold", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], deny=("pa*",)))}),
         ("fits into memory", {"machines": (replace(CASE.machines[0], memory=100_000.0), *CASE.machines[1:])}),
@@ -240,7 +242,7 @@ def test_the_checker_sees_a_case_that_the_plan_breaks(promise, changed):
         ("says why", {"code": 3}),
         ("says what is broken", {"code": 3, "case": replace(CASE, options=replace(CASE.options, max_cost=1.0))}),
         ("breaks what it says", {"code": 3, "broken": ("the deadline of x cannot be kept",)}),
-        ("keeps limits", {"code": 0, "broken": ("the deadline of x cannot be kept",)}),
+        ("keeps what it says", {"code": 0, "broken": ("the deadline of x cannot be kept",)}),
         ("writes kept plans only", {"code": 3, "broken": ("too dear",), "written": True}),
         ("writes kept plans only", {"code": 0, "written": False}),
         ("leaves nothing behind", {"files": {**CASE.files, "plan.json": json.dumps(PLAN), ".plan.tmp": ""}}),
