@@ -18,6 +18,7 @@ from promises_wrong import contradict
 SMALL = ("gpt2", "bert-base", "opt-125m", "t5-small")
 MIDDLE = ("bert-large", "opt-350m", "xlnet-large", "roberta-large", "llama-3.2-1b", "gpt2-xl")
 HUGE = ("opt-30b", "llama-3-70b", "mixtral-8x7b")
+MOST_SECONDS = 3e9  # a century; no deadline is later
 # How a person writes so many seconds.
 TIMES = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0), ("days", 86400.0))
 
@@ -74,12 +75,21 @@ def _jobs(
     elif rng.random() < 0.93:
         count = min(count, len(cluster.machines))
     files: dict[str, str] = {}
-    return [_job(rng, cluster, number, count, files, tiny, deadlines) for number in range(count)], files
+    jobs = [_job(rng, cluster, number, files, tiny) for number in range(count)]
+    slack = exp(rng.uniform(log(0.3), log(30_000)))  # one for all: else some deadline would always be too early
+    for made in jobs:
+        if deadlines or rng.random() < 0.5:
+            millions = log_uniform(rng, 1, 2000)
+            made["file"]["tokens"] = f"{millions}M"
+            job = replace(made["job"], tokens=millions * 1e6)
+            if deadlines or rng.random() < 0.15:
+                rate = cluster.guess([job], share=1 / count)
+                job = replace(job, deadline=_deadline(rng, made["file"], job, rate, slack))
+            made["job"] = job
+    return jobs, files
 
 
-def _job(
-    rng: Random, cluster: ClusterDraw, number: int, count: int, files: dict[str, str], tiny: bool, deadlines: bool
-) -> dict[str, Any]:
+def _job(rng: Random, cluster: ClusterDraw, number: int, files: dict[str, str], tiny: bool) -> dict[str, Any]:
     shape = _shape(rng, number, files, tiny)
     batches = (1, 2, 3, 4, 6, 7, 8) if tiny else (1, 4, 7, 8, 12, 13, 16, 24, 31, 32, 48, 64, 100, 128)
     entry: dict[str, Any] = {"name": f"job{number}", "model": shape.name, "global_batch": rng.choice(batches)}
@@ -100,14 +110,7 @@ def _job(
     if rng.random() < 0.3:
         weight = entry["weight"] = log_uniform(rng, 0.1, 10)
     job = Job(entry["name"], shape, sequence, entry["global_batch"], precision, optimizer, weight)
-    job = _somewhere(rng, entry, job, cluster)
-    if deadlines or rng.random() < 0.5:
-        millions = log_uniform(rng, 1, 20_000)
-        entry["tokens"] = f"{millions}M"
-        job = replace(job, tokens=millions * 1e6)
-        if deadlines or rng.random() < 0.15:
-            job = replace(job, deadline=_deadline(rng, entry, job, cluster.guess([job], share=1 / count)))
-    return {"job": job, "file": entry}
+    return {"job": _somewhere(rng, entry, job, cluster), "file": entry}
 
 
 def _somewhere(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDraw) -> Job:
@@ -118,9 +121,9 @@ def _somewhere(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDra
         home = rng.choice(cluster.machines).region
         patterns = {home, *rng.sample(regions, rng.randint(0, len(regions) - 1))}
         entry["allow"] = sorted(rng.choice((name, name[:2] + "*")) for name in patterns)
-    elif chance < 0.23:
+    elif chance < 0.22:
         entry["allow"] = rng.choice(([], [], ["atlantis"], ["zz-*", "moon"]))
-    if rng.random() < 0.1:
+    if rng.random() < 0.07:
         entry["deny"] = [rng.choice((*regions, "atlantis", "us-*"))]
     return replace(job, allow=tuple(entry["allow"]) if "allow" in entry else None, deny=tuple(entry.get("deny", ())))
 
@@ -155,12 +158,12 @@ def _shape(rng: Random, number: int, files: dict[str, str], tiny: bool) -> Shape
     return shape_of(config, name=f"./{name}", sequence=512)
 
 
-def _deadline(rng: Random, entry: dict[str, Any], job: Job, tokens_per_second: float) -> float:
-    """Seconds for its tokens, from far too few to plenty, and the words for them in the file."""
+def _deadline(rng: Random, entry: dict[str, Any], job: Job, tokens_per_second: float, slack: float) -> float:
+    """Seconds for its tokens, and the words for them in the file."""
     assert job.tokens is not None
-    seconds = job.tokens / max(tokens_per_second, 1e-9) * exp(rng.uniform(log(0.2), log(2000)))
+    seconds = job.tokens / max(tokens_per_second, 1.0) * slack * exp(rng.uniform(log(0.7), log(1.5)))
     unit, factor = rng.choice([(unit, factor) for unit, factor in TIMES if seconds / factor >= 0.5] or [TIMES[0]])
-    number = max(0.01, round(seconds / factor, 2))
+    number = max(0.01, round(min(seconds, MOST_SECONDS) / factor, 2))
     entry["deadline"] = f"{number} {unit}"
     return number * factor
 
