@@ -173,8 +173,8 @@ def judge(number: int, case: Case, scratch: Path) -> Verdict:
         worse = _worse_than_search(case, seen, priced, scratch / "again")
         faults += worse or []
         tags |= set() if worse is None else {"exact compared"}
-    elif not faults and seen.code == 3 and case.limited and _gave_up(case, scratch / "again"):
-        tags.add("gave up")
+    elif not faults and seen.code == 3 and case.limited and not case.options.paper:  # which is one shot, no search
+        tags |= {"gave up"} if _gave_up(case, scratch / "again") else set()
     return Verdict(number, case, seen, tuple(faults), frozenset(tags))
 
 
