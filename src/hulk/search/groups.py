@@ -265,7 +265,7 @@ class GroupSearch:
 
     def _made(self, job: int, deal: Deal) -> Skeleton | None:
         """What a job's recipe makes of its machines."""
-        if deal.seconds[job] < 0:
+        if not deal.seconds[job] >= 0:  # nan: nothing was looked at
             return None
         bench, recipe = self.bench, deal.recipes[job]
         recipes.shape(self.packed, bench, job, deal.owner, recipe)
