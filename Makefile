@@ -1,6 +1,6 @@
 # Two commands do everything on a machine with Python 3.11+, make and pip:
 #   make demo    install Hulk into .venv and plan four models on the bundled cluster hulk47
-#   make test    the whole test suite, with ruff, mypy --strict and the layering check
+#   make test    the whole test suite, with ruff, mypy --strict, the layering check, and compiled code with indices checked
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,10 +14,12 @@ demo: $(VENV)/core
 	$(BIN)/hulk show hulk47
 	$(BIN)/hulk plan hulk47 paper4
 
-# Compiling the kernels, once for all test processes, takes about as long as the checks do.
+# Compiling the kernels, once for all test processes, takes about as long as the checks do. The last line runs small cases
+# of all compiled code once more, with every index checked.
 test: $(VENV)/dev
 	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint && wait $$first
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/bounds
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check

@@ -40,7 +40,7 @@ def test_every_field_arrives() -> None:
     assert not big.may_run_in("eu-london")
     assert not big.may_run_in("us-ohio")
     assert (small.precision, small.optimizer, small.attention) == (Precision.BF16, Optimizer.ADAMW, Attention.FUSED)
-    assert (small.tokens, small.weight, small.allow, small.deny) == (None, 1.0, (), ())
+    assert (small.tokens, small.weight, small.allow, small.deny) == (None, 1.0, None, ())
     assert small.model.sequence == 512
 
 
