@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, FailFast, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
@@ -15,6 +15,7 @@ from hulk.io.fields import Entry, Flag, Name, Text, validate, whole
 from hulk.io.files import write_atomic
 from hulk.io.yamlfile import Document, read_document
 
+MAX_JOBS = 1000
 _LINE = 110  # a value that fits in so many columns stays on one line
 
 Whole = Annotated[int, whole(1, 10**9)]
@@ -53,7 +54,7 @@ class PipelineEntry(Entry):
 
     microbatches: Whole
     """Microbatches a step: this replica's share of the global batch."""
-    stages: Annotated[list[StageEntry], Field(min_length=1)]
+    stages: Annotated[list[StageEntry], FailFast(), Field(min_length=1)]
     """The stages in order."""
 
 
@@ -70,7 +71,7 @@ class JobPlanEntry(Entry):
     """How the replicas add up their gradients."""
     shard_optimizer: Flag = False
     """Whether the replicas split the optimizer's state (ZeRO stage 1)."""
-    pipelines: Annotated[list[PipelineEntry], Field(min_length=1)]
+    pipelines: Annotated[list[PipelineEntry], FailFast(), Field(min_length=1)]
     """The replicas."""
 
 
@@ -81,11 +82,11 @@ class PlanFile(Entry):
     """The format and its version."""
     cluster: Text | None = None
     """The cluster it was made for."""
-    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict)
+    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict, max_length=MAX_JOBS)
     """The jobs that train, by name."""
-    idle: list[Name] = Field(default_factory=list)
+    idle: Annotated[list[Name], FailFast()] = Field(default_factory=list)
     """Machines that nothing runs on."""
-    waiting: dict[Name, Text] = Field(default_factory=dict)
+    waiting: dict[Name, Text] = Field(default_factory=dict, max_length=MAX_JOBS)
     """Jobs that must wait, each with the reason."""
 
 
