@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -23,7 +24,13 @@ from hulk.cli import (
     testbed,
     validate,
 )
-from hulk.errors import HulkError, InputError
+from hulk.cli.streams import guard
+from hulk.cli.verb import Verb
+from hulk.errors import HulkError, InputError, OutputError
+from hulk.text import one_line
+
+TRACEBACK = "HULK_TRACEBACK"
+"""The environment variable that shows where a fault in Hulk itself is."""
 
 app = typer.Typer(
     name="hulk",
@@ -46,6 +53,9 @@ app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
 app.add_typer(gnn.app, name="gnn")
 app.add_typer(testbed.app, name="testbed")
+for group in (app, gnn.app, testbed.app):
+    for command in group.registered_commands:
+        command.cls = Verb
 
 
 def _version(wanted: bool) -> None:
@@ -61,20 +71,44 @@ def root(
     ] = False,
 ) -> None:
     """Plan the training of large models on GPUs scattered over regions."""
+    from hulk.io.files import forget_reads
+
+    forget_reads()
 
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 other errors, 2 wrong input, 3 right input without an answer."""
+    guard()
+    code = _command()
     try:
-        app()
+        sys.stdout.flush()
+    except OutputError as error:
+        code = _failed(error)
+    sys.exit(code)
+
+
+def _command() -> int:
+    """Run the verb; its exit code."""
+    try:
+        app(prog_name="hulk")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except HulkError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # `hulk show … | head`: the reader has had enough. Point stdout at nothing, so that the flush at exit is quiet.
-        sys.stdout = None
-        sys.exit(0)
+        return _failed(error)
     except RecursionError:
-        wrong = InputError("the input is nested too deeply")
-        typer.echo(f"error: {wrong}", err=True)
-        sys.exit(wrong.exit_code)
+        return _failed(InputError("the input is nested too deeply"))
+    except MemoryError:
+        return _failed(HulkError("there is not enough memory for this"))
+    except Exception as error:
+        if TRACEBACK in os.environ:
+            raise
+        fault = f"{type(error).__name__}: {one_line(str(error))[:200]}"
+        return _failed(HulkError(f"a fault in hulk itself: {fault} ({TRACEBACK}=1 shows where)"))
+    return 0
+
+
+def _failed(error: HulkError) -> int:
+    """Say what went wrong, on one line; the error's exit code."""
+    if str(error):
+        sys.stderr.write(f"error: {one_line(str(error))}\n")
+    return error.exit_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -55,7 +54,9 @@ def compare(
             continue
         results.append((entry.name, entry.title, found))
     if as_json:
-        typer.echo(json.dumps(to_json(results, left_out), indent=2, ensure_ascii=False))
+        from hulk.cli.screen import print_json
+
+        print_json(to_json(results, left_out))
     else:
         from hulk.cli.screen import console
 

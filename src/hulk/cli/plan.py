@@ -65,14 +65,17 @@ def plan(
     Ctrl-C ends the search with the best plan so far. Exit code 3 when a job finds no place; the others are planned.
     """
     from hulk.cli.inputs import announce_compilation
+    from hulk.cli.screen import console, print_json
     from hulk.cost.compute import ComputeModel
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
+    from hulk.io.files import check_output
     from hulk.io.jobs_file import load_jobs
-    from hulk.io.plan_file import save_plan
+    from hulk.io.plan_file import dump_plan, save_plan
     from hulk.io.profiles import bundled_profiles
 
     machines, work = load_cluster(cluster), load_jobs(jobs)
+    check_output(out, "--out")
     compute = ComputeModel(bundled_profiles())
     keep = _reservations(pin or [], avoid or [], [job.name for job in work], machines.machine)
     objective = _objective(max_cost, min_throughput)
@@ -103,17 +106,15 @@ def plan(
         save_plan(best, out, cluster=machines.name)
     if as_json:
         from hulk.cli.price import to_json
-        from hulk.io.plan_file import dump_plan
 
         document = {
             "plan": json.loads(dump_plan(best, cluster=machines.name)),
             "price": to_json(price),
             "ended_early": hurried,
         }
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         from hulk.cli.answer import render_plan
-        from hulk.cli.screen import console
         from hulk.io.gpus import load_gpus
         from hulk.whatif import suggest
 
@@ -215,13 +216,16 @@ class _Bar:
 
     def update(self, seconds: float, cost: float) -> None:
         """A better plan."""
+        from hulk.cli.screen import status
+
         now = time.monotonic()
         if self._show and now - self._last > 0.1:
             self._last = now
-            sys.stderr.write(f"\r{seconds:5.1f} s  best so far: {self._describe(cost)}   ")
-            sys.stderr.flush()
+            status(f"{seconds:5.1f} s  best so far: {self._describe(cost)}")
 
     def __exit__(self, *_: object) -> None:
+        from hulk.cli.screen import status
+
         signal.signal(signal.SIGINT, self._before)
         if self._show:
-            sys.stderr.write("\r" + " " * 72 + "\r")
+            status("")

@@ -48,7 +48,9 @@ def replan(
     """
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.plan import usable_network
+    from hulk.cli.screen import print_json
     from hulk.errors import InputError
+    from hulk.io.files import check_output
     from hulk.io.joined_file import load_joined
     from hulk.io.plan_file import dump_plan, save_plan
     from hulk.replan import replan as plan_again
@@ -59,6 +61,7 @@ def replan(
     if seconds <= 0:
         raise InputError("--horizon must be more than nothing", hint='write it like "24 h"')
     base, machines = load_joined(joined or [], inputs.cluster, cluster)
+    check_output(out, "--out")
     announce_compilation(search=True)
     result = plan_again(
         inputs.plan, base, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds, compute=inputs.compute,
@@ -69,7 +72,7 @@ def replan(
         save_plan(result.plan, out, cluster=result.cluster.name)
     if as_json:
         document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster.name))}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         from hulk.cli.screen import console
 
@@ -119,22 +122,20 @@ def render(result: Replan, horizon: float, screen: Console) -> None:
 
 
 def _job(change: JobChange, screen: Console) -> None:
-    from rich.markup import escape
-
     from hulk.cli.answer import some
+    from hulk.cli.screen import styled
     from hulk.units import format_size, format_time
 
     before = "it waited" if change.before_s is None else f"{format_time(change.before_s)} a step"
     if change.after_s is None:
-        state = "[red]cannot run any more[/red]" if change.before_s is not None else "[yellow]still waits[/yellow]"
-        screen.print(f"[bold]{change.job}[/bold]: {state}: {escape(change.reason)}")
+        state = ("cannot run any more", "red") if change.before_s is not None else ("still waits", "yellow")
+        screen.print(styled((change.job, "bold"), ": ", state, f": {change.reason}"))
         return
     if not change.changed:
-        screen.print(f"[bold]{change.job}[/bold]: stays as it is, {before}")
+        screen.print(styled((change.job, "bold"), f": stays as it is, {before}"))
         return
-    screen.print(
-        f"[bold]{change.job}[/bold]: {escape(change.how)}; {format_time(change.after_s)} a step, before {before}"
-    )
+    how = f": {change.how}; {format_time(change.after_s)} a step, before {before}"
+    screen.print(styled((change.job, "bold"), how))
     if change.stays:
         screen.print(f"  stays   {some(change.stays)}")
     for move in sorted(change.moves, key=lambda move: -move.bytes)[:_MOST_MOVES]:
@@ -148,7 +149,8 @@ def _job(change: JobChange, screen: Console) -> None:
     else:
         screen.print("  nothing has to move")
     if change.from_checkpoint:
-        screen.print("  [yellow]goes back to its last checkpoint[/yellow]: some of its layers survive on no machine")
+        back = ("goes back to its last checkpoint", "yellow")
+        screen.print(styled("  ", back, ": some of its layers survive on no machine"))
     if change.payback_s is not None:
         screen.print(f"  pays back after {format_time(change.payback_s)}")
 

@@ -74,12 +74,14 @@ def run(
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console
     from hulk.errors import InputError, nearest
-    from hulk.io.files import write_atomic
+    from hulk.io.files import check_output, write_atomic
     from hulk.runtime.run import RunFiles, choose_jobs
     from hulk.runtime.run import run as start
     from hulk.runtime.settings import Compute, Settings
 
     inputs = load_inputs(plan, cluster, jobs)
+    for output, option in ((metrics, "--metrics"), (trace, "--trace")):
+        check_output(output, option, besides=(data, tokenizer, weights))
     if compute not in list(Compute):
         raise InputError(f"unknown --compute {compute!r}", hint=nearest(compute, list(Compute)))
     if precision not in (None, "fp32", "bf16"):
@@ -128,7 +130,7 @@ def run(
 
 def render(progress: Progress, screen: Console) -> None:
     """Draw where the time went, stage by stage, as the mean of all steps but the first."""
-    from hulk.cli.screen import table
+    from hulk.cli.screen import styled, table
     from hulk.units import format_time
 
     for name, watched in progress.jobs.items():
@@ -138,10 +140,8 @@ def render(progress: Progress, screen: Console) -> None:
         reports = reports[1:] or reports
         mean = sum(report.seconds for report in reports) / len(reports)
         difference = mean / watched.predicted - 1
-        screen.print(
-            f"[bold]{name}[/bold]: {format_time(mean)} a step, predicted {format_time(watched.predicted)} "
-            f"({difference:+.0%})"
-        )
+        beside = f": {format_time(mean)} a step, predicted {format_time(watched.predicted)} ({difference:+.0%})"
+        screen.print(styled((name, "bold"), beside))
         rows = table("stage", "on", "busy", "waiting", "sync", "update", right=("busy", "waiting", "sync", "update"))
         for index, stage in enumerate(reports[0].stages):
             columns = [

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hulk.cli.screen import console, table
+from hulk.cli.screen import console, styled, table
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, pair
+from hulk.text import one_line
 from hulk.units import format_bandwidth, format_money, format_size, format_time
 
 _MOST_COLUMNS = 16
@@ -28,13 +29,14 @@ def render(cluster: Cluster, screen: Console) -> None:
     """Draw a cluster."""
     price = sum(machine.price for machine in cluster.machines) * 3600
     memory = sum(machine.memory * machine.gpus for machine in cluster.machines)
-    screen.print(
-        f"[bold]{cluster.name}[/bold]: {_count(len(cluster.machines), 'machine')} with "
+    facts = (
+        f": {_count(len(cluster.machines), 'machine')} with "
         f"{_count(cluster.gpu_count, 'GPU')} ({format_size(memory)}) in {_count(len(cluster.regions), 'region')}, "
         f"{format_money(price)} an hour"
     )
+    screen.print(styled((cluster.name, "bold"), facts))
     if cluster.about:
-        screen.print(" ".join(cluster.about.split()), style="dim")
+        screen.print(one_line(cluster.about), style="dim")
     screen.print()
     _machines(cluster, screen)
     screen.print()
@@ -42,7 +44,7 @@ def render(cluster: Cluster, screen: Console) -> None:
     screen.print()
     _origins(cluster, screen)
     for source in cluster.sources:
-        screen.print(f"source: {' '.join(source.split())}", style="dim")
+        screen.print(f"source: {one_line(source)}", style="dim")
 
 
 def _count(number: int, noun: str) -> str:
@@ -58,7 +60,7 @@ def _machines(cluster: Cluster, screen: Console) -> None:
             members = list(same)
             first = members[0]
             rows.add_row(
-                "" if region.name == last else region.label or region.name,
+                "" if region.name == last else one_line(region.label) or region.name,
                 _names([machine.name for machine in members]),
                 f"{first.gpus} × {first.gpu.name}",
                 format_size(first.memory),

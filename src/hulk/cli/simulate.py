@@ -28,16 +28,17 @@ def simulate(
 ) -> None:
     """Play one step of a plan, all jobs side by side, and compare it with the price."""
     from hulk.cli.inputs import announce_compilation, load_inputs
-    from hulk.cli.screen import console, table
+    from hulk.cli.screen import console, print_json, table
     from hulk.cost.price import prepare, price_job
     from hulk.cost.report import Infeasible
     from hulk.errors import InfeasibleError
-    from hulk.io.files import write_atomic
+    from hulk.io.files import check_output, write_atomic
     from hulk.simulate import simulate as play
     from hulk.simulate import to_trace
     from hulk.units import format_time
 
     inputs = load_inputs(plan, cluster, jobs)
+    check_output(trace, "--trace")
     announce_compilation()
     by_name = {job.name: job for job in inputs.jobs}
     ready = []
@@ -55,7 +56,7 @@ def simulate(
         write_atomic(trace, json.dumps(to_trace(result)))
     if as_json:
         summary = {name: {"step_s": result.steps[name], "price_s": priced[name]} for name in priced}
-        typer.echo(json.dumps({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary}, indent=2))
+        print_json({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary})
         return
     screen = console()
     rows = table("job", "simulated", "price", "difference", right=("simulated", "price", "difference"))
