@@ -154,6 +154,20 @@ def _three_digits(value: float) -> str:
     return f"{value:,.{min(digits, 4)}f}"
 
 
+_WRITTEN = {
+    Dimension.TIME: "ms",
+    Dimension.SIZE: "GiB",
+    Dimension.BANDWIDTH: "Gbit/s",
+    Dimension.HOURLY: "$/h",
+}
+
+
+def written(value: float, dimension: Dimension) -> str:
+    """A quantity for files: six digits and always the same unit, so that equal ones are equal as text."""
+    unit = _WRITTEN[dimension]
+    return f"{value / _UNITS[dimension][unit]:.6g} {unit}"
+
+
 def format_time(seconds: float) -> str:
     """Seconds for people: "73.6 ms", "1.23 s", "2.1 h"."""
     return _scaled(seconds, [(86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])

@@ -103,12 +103,12 @@ def plan(
         hurried = result.hurried
     price = price_plan(best, machines, work, compute=compute)
     if out:
-        save_plan(best, out, cluster=machines.name)
+        save_plan(best, out, cluster=machines)
     if as_json:
         from hulk.cli.price import to_json
 
         document = {
-            "plan": json.loads(dump_plan(best, cluster=machines.name)),
+            "plan": json.loads(dump_plan(best, cluster=machines)),
             "price": to_json(price),
             "ended_early": hurried,
         }

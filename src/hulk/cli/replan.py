@@ -69,9 +69,9 @@ def replan(
         network=None if no_gnn else usable_network(),
     )  # fmt: skip
     if out:
-        save_plan(result.plan, out, cluster=result.cluster.name)
+        save_plan(result.plan, out, cluster=result.cluster)
     if as_json:
-        document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster.name))}
+        document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster))}
         print_json(document)
     else:
         from hulk.cli.screen import console
