@@ -28,6 +28,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, files: tuple[str, ..
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "config.json").symlink_to("pipe.yaml")
     (tmp_path / "jobs2.yaml").write_text("jobs: [{name: a, model: ./config.json, global_batch: 1}]")
+    (tmp_path / "jobs3.yaml").write_text(f"jobs: [{{name: a, model: ./{'x' * 300}, global_batch: 1}}]")
     (tmp_path / "deep.yaml").write_text("extends: /dev/zero")
     pipe = str(tmp_path / "pipe.yaml")
     for arguments, words in (
@@ -38,6 +39,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, files: tuple[str, ..
         (("show", str(tmp_path / "deep.yaml")), "cannot extend '/dev/zero': this is a device"),
         (("price", pipe, *files[1:]), "this is a pipe, not a file"),
         (("plan", "us4", str(tmp_path / "jobs2.yaml")), "this is a pipe, not a file"),
+        (("plan", "us4", str(tmp_path / "jobs3.yaml")), "cannot read this file: File name too long"),
         (("replan", *files, "--joined", pipe), "this is a pipe, not a file"),
     ):
         done = hulk(*arguments, input="")

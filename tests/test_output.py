@@ -22,7 +22,7 @@ EVIL = (
 )
 SEEN = (
     "[/] [red]x[/red] :smile: \\u001b[31m \\u009b5m \\u202erev\\u2066 \\u200b\\u200f\\u061c\\ufeff\\u0000\\u007f"
-    "\\u2028\\udb40\\udc41"
+    " \\udb40\\udc41"
 )
 
 
@@ -81,7 +81,7 @@ def test_text_of_others_is_shown_and_never_obeyed(arguments: tuple[str, ...], fi
     assert raw(done.stdout + done.stderr) == ""
     assert "[bold]" not in done.stdout
     if arguments[0] == "show":
-        assert done.stdout.count(SEEN.replace(" ", "")) or SEEN[:40] in done.stdout
+        assert " ".join(done.stdout.split()).count(SEEN) == 2  # about and source; the label stands in a narrow column
     if arguments[0] in ("price", "explain"):
         plain = json.loads(done.stdout)["waiting"]["second"] if "--json" in arguments else " ".join(done.stdout.split())
         assert (EVIL if "--json" in arguments else SEEN) in plain
@@ -138,7 +138,7 @@ def test_a_result_that_cannot_be_written_is_an_error(arguments: tuple[str, ...])
         done = subprocess.run(f"{shell} {redirect}", shell=True, capture_output=True, text=True, check=False)
         assert done.returncode == 1, redirect
         if heard:
-            assert done.stderr.startswith("error: the result could not be written to standard output: ")
+            assert done.stderr.startswith("error: the result could not be written: ")
             assert done.stderr.count("\n") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -78,13 +79,11 @@ def root(
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 other errors, 2 wrong input, 3 right input without an answer."""
-    guard()
+    output = guard()
     code = _command()
-    try:
-        sys.stdout.flush()
-    except OutputError as error:
-        code = _failed(error)
-    sys.exit(code)
+    with suppress(OutputError):
+        output.flush()
+    sys.exit(code if output.error is None else _failed(output.error))
 
 
 def _command() -> int:
@@ -92,19 +91,26 @@ def _command() -> int:
     try:
         app(prog_name="hulk")
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+        return ended.code if isinstance(ended.code, int) else 1
+    except OutputError as error:
+        return error.exit_code  # told when all is done
     except HulkError as error:
         return _failed(error)
-    except RecursionError:
-        return _failed(InputError("the input is nested too deeply"))
-    except MemoryError:
-        return _failed(HulkError("there is not enough memory for this"))
     except Exception as error:
-        if TRACEBACK in os.environ:
-            raise
-        fault = f"{type(error).__name__}: {one_line(str(error))[:200]}"
-        return _failed(HulkError(f"a fault in hulk itself: {fault} ({TRACEBACK}=1 shows where)"))
+        return _failed(_explained(error))
     return 0
+
+
+def _explained(error: Exception) -> HulkError:
+    """What nobody foresaw, for people; the error itself where they ask for it."""
+    if isinstance(error, RecursionError):
+        return InputError("the input is nested too deeply")
+    if isinstance(error, MemoryError):
+        return HulkError("there is not enough memory for this")
+    if TRACEBACK in os.environ:
+        raise error
+    what = f"{type(error).__name__}: {one_line(str(error))[:200]}"
+    return HulkError(f"a fault in hulk itself: {what} ({TRACEBACK}=1 shows where)")
 
 
 def _failed(error: HulkError) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
 
 SeedOption = Annotated[int, typer.Option(help="seed of the jitter", min=0)]
 JitterOption = Annotated[float, typer.Option(help="coefficient of variation of every pass and transfer", min=0, max=2)]
-TraceOption = Annotated[Path | None, typer.Option(help="write a Chrome/Perfetto trace to this file")]
+TraceOption = Annotated[str | None, typer.Option(help="write a Chrome/Perfetto trace to this file")]
 ContentionOption = Annotated[bool, typer.Option(help="let transfers share network cards and trunks")]
 
 

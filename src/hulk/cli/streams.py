@@ -13,15 +13,13 @@ from hulk.errors import OutputError
 from hulk.text import ERRORS, safe
 
 
-class Guarded(io.TextIOBase):
-    """A stream that makes all text safe before it is written. `trusted` is the same stream for what is safe already and
-    may hold a terminal's own codes: the console's styles."""
+class Plain(io.TextIOBase):
+    """A stream that says so where what must arrive did not, and keeps the `error`: not every caller passes it on."""
 
-    def __init__(self, inner: TextIO, *, must_arrive: bool, trusted: Guarded | None = None) -> None:
+    def __init__(self, inner: TextIO, *, must_arrive: bool) -> None:
         self._inner = inner
         self._must_arrive = must_arrive
-        self._clean = trusted is not None
-        self.trusted = self if trusted is None else trusted
+        self.error: OutputError | None = None
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -41,11 +39,12 @@ class Guarded(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Writes the text; OutputError where what is written here must arrive and does not."""
+        """Writes the text; OutputError where it must arrive and does not."""
         try:
-            self._inner.write(safe(text) if self._clean else text)
+            if text:
+                self._inner.write(text)
         except (OSError, ValueError) as error:  # ValueError: closed
-            self._lost(error)
+            self._lose(error)
         return len(text)
 
     def flush(self) -> None:
@@ -53,23 +52,42 @@ class Guarded(io.TextIOBase):
         try:
             self._inner.flush()
         except (OSError, ValueError) as error:
-            self._lost(error)
+            self._lose(error)
 
-    def _lost(self, error: Exception) -> None:
+    def _lose(self, error: Exception) -> None:
         if not self._must_arrive:
             return
-        _let_go(self._inner)
-        if isinstance(error, BrokenPipeError):  # `hulk show … | head`: the reader has had enough and needs no message
-            raise OutputError("") from None
         reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"the result could not be written to standard output: {reason}") from None
+        # `hulk show … | head`: a reader who has had enough needs no message.
+        words = "" if isinstance(error, BrokenPipeError) else f"the result could not be written: {reason}"
+        self.error = OutputError(words)
+        _let_go(self._inner)
+        raise self.error from None
 
 
-def guard() -> None:
-    """Put guards in front of standard output and error."""
+class Guarded(Plain):
+    """A stream that makes all text safe before it is written. `trusted` is the same stream for what is safe already and
+    may hold a terminal's own codes: the console's styles."""
+
+    def __init__(self, inner: TextIO, *, must_arrive: bool) -> None:
+        super().__init__(inner, must_arrive=must_arrive)
+        self.trusted = Plain(inner, must_arrive=must_arrive)
+
+    def write(self, text: str) -> int:
+        """Writes the text, made safe."""
+        return self.trusted.write(safe(text))
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        self.trusted.flush()
+
+
+def guard() -> Plain:
+    """Put guards in front of standard output and error; standard output comes back, to ask for its error at the end."""
     _keep_descriptors()
-    sys.stdout = _guarded(sys.stdout, 1, must_arrive=True)
-    sys.stderr = _guarded(sys.stderr, 2, must_arrive=False)
+    out = _guarded(sys.stdout, 1, must_arrive=True)
+    sys.stdout, sys.stderr = out, _guarded(sys.stderr, 2, must_arrive=False)
+    return out.trusted
 
 
 def _let_go(stream: TextIO) -> None:
@@ -97,5 +115,4 @@ def _guarded(stream: TextIO | None, number: int, *, must_arrive: bool) -> Guarde
         stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the program
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors=ERRORS)
-    plain = Guarded(stream, must_arrive=must_arrive)
-    return Guarded(stream, must_arrive=must_arrive, trusted=plain)
+    return Guarded(stream, must_arrive=must_arrive)
