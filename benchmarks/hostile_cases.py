@@ -112,7 +112,7 @@ def draw(seed: int, index: int) -> Case:
         "cluster.yaml": CLUSTER.encode(), "jobs.yaml": JOBS.encode(), "config.json": json.dumps(CONFIG).encode(),
         "plan.json": json.dumps(PLAN, indent=1).encode(), "joined.yaml": JOINED.encode(), "old.json": b"{}",
     }  # fmt: skip
-    kind = rng.choice(list(KINDS))
+    kind = rng.choices(list(KINDS), WEIGHTS)[0]
     case = KINDS[kind](rng, Case(kind, _verb(rng, kind), files))
     if rng.random() < 0.04:
         case.encoding = rng.choice(["ascii", "latin-1"])
@@ -139,6 +139,8 @@ def _verb(rng: random.Random, kind: str) -> list[str]:
         (0.2, ["schema", "plan"]),
         (0.2, ["list", "models"]),
     ]
+    if kind in ("numbers", "options"):  # those that can do most with a number
+        verbs += [(5, list(verb)) for _, verb in verbs if verb[0] in ("plan", "replan")]
     if kind in ("outputs", "joined"):
         verbs = [verb for verb in verbs if verb[1][0] in ("replan", "plan", "simulate")]
     chosen = list(rng.choices([verb for _, verb in verbs], [weight for weight, _ in verbs])[0])
@@ -159,7 +161,7 @@ def _options(rng: random.Random, case: Case) -> Case:
     }  # fmt: skip
     flags = ("--json", "--exact", "--no-gnn", "--contention", "--no-contention")
     for _ in range(rng.randint(1, 3)):
-        option = rng.choice([*names[case.argv[0]], "--nonsense", "-x", "--cluster"])
+        option = rng.choice([*names[case.argv[0]] * 5, "--nonsense", "-x", "--cluster"])
         small = option in ("--time-limit", "--evaluations", "--workers")  # large ones are right, and take their time
         numbers = [n for n in NUMBERS if not small or n <= 3] + ["inf", "nan", "1e400", "-inf", "٣", "1,5"]
         value = rng.choice(
@@ -388,3 +390,4 @@ KINDS: dict[str, Callable[[random.Random, Case], Case]] = {
     "garbled": _garbled, "values": _values, "numbers": _numbers, "bombs": _bombs, "texts": _texts, "options": _options,
     "outputs": _outputs, "inputs": _inputs, "streams": _streams, "joined": _values,
 }  # fmt: skip
+WEIGHTS = (3, 4, 6, 2, 1, 4, 2, 1.5, 0.7, 1)

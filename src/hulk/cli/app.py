@@ -109,6 +109,8 @@ def _explained(error: Exception) -> HulkError:
         return HulkError("there is not enough memory for this")
     if TRACEBACK in os.environ:
         raise error
+    if isinstance(error, OSError) and error.filename is not None:
+        return HulkError(f"{error.filename}: {error.strerror}")
     what = f"{type(error).__name__}: {one_line(str(error))[:200]}"
     return HulkError(f"a fault in hulk itself: {what} ({TRACEBACK}=1 shows where)")
 
