@@ -12,7 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-BENCHMARKS = ("layer_accuracy", "step_accuracy", "speed", "optimality", "paper", "scale", "testbed", "peers", "gnn")
+BENCHMARKS = (
+    "layer_accuracy",
+    "step_accuracy",
+    "speed",
+    "optimality",
+    "paper",
+    "scale",
+    "testbed",
+    "peers",
+    "gnn",
+    "hostile",
+)
 
 
 def main() -> int:

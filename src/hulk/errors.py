@@ -4,7 +4,8 @@
     ├── InputError             a file or an argument is wrong                                  exit code 2
     │   ├── UnitError          a quantity without a unit, or with an impossible one
     │   └── PlanError          a plan that breaks an invariant
-    └── InfeasibleError        the input is right, but no answer exists                        exit code 3
+    ├── InfeasibleError        the input is right, but no answer exists                        exit code 3
+    └── OutputError            the answer could not be written                                 exit code 1
 
 "This plan does not fit" is not an error but an answer: see `hulk.cost.price.Infeasible`.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+_MOST_COMPARED = 2000
 
 
 class HulkError(Exception):
@@ -56,9 +59,15 @@ class InfeasibleError(HulkError):
     exit_code = 3
 
 
+class OutputError(HulkError):
+    """The answer is there, but could not be written. Without a message where nobody is left to read one."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """A hint with the known name closest to a mistyped one, or None where nothing is close."""
     choices = list(known)
+    if len(choices) > _MOST_COMPARED:  # looking at each takes some 50 µs
+        choices = [choice for choice in choices if choice[:2] == name[:2]][:_MOST_COMPARED]
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -10,7 +10,7 @@ import math
 import re
 from enum import StrEnum
 
-from hulk.errors import UnitError
+from hulk.errors import InputError, UnitError
 
 
 class Dimension(StrEnum):
@@ -77,6 +77,9 @@ _EXAMPLES = {
     Dimension.COUNT: '"300B tokens"',
 }
 
+MOST = 1e18
+"""No quantity that a person gives as an option is larger, or smaller than one over it."""
+_MOST_TEXT = 64  # characters of a quantity; what is longer is some other text
 _QUANTITY = re.compile(r"^\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
 _NOISE_WORDS = re.compile(r"\s*(tokens?|samples?|params?|parameters?)$")
 
@@ -88,6 +91,8 @@ def parse(value: object, dimension: Dimension) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnitError(f"expected a {dimension} such as {_EXAMPLES[dimension]}, got {value!r}")
+    if isinstance(value, str) and len(value) > _MOST_TEXT:
+        raise UnitError(f"expected a {dimension}, got a long text; write it like {_EXAMPLES[dimension]}")
     text = value if isinstance(value, str) else repr(value)
     match = _QUANTITY.match(text)
     if match is None:
@@ -110,6 +115,16 @@ def parse(value: object, dimension: Dimension) -> float:
     if result < 0:
         raise UnitError(f"{text!r} is negative; a {dimension} cannot be")
     return result
+
+
+def positive_finite(value: float, option: str, *, most: float = MOST) -> float:
+    """The number that an option was given, where it is one to work with: more than nothing, and at most `most`.
+
+    InputError that names the option otherwise; NaN and infinity are refused too.
+    """
+    if not 1 / MOST <= value <= most:
+        raise InputError(f"{option} {value:g}: must be more than 0 and at most {most:g}")
+    return value
 
 
 def _unknown_unit(text: str, unit: str, dimension: Dimension) -> str:
@@ -138,6 +153,20 @@ def _three_digits(value: float) -> str:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value) * 1.0005)))
     return f"{value:,.{min(digits, 4)}f}"
+
+
+_WRITTEN = {
+    Dimension.TIME: "ms",
+    Dimension.SIZE: "GiB",
+    Dimension.BANDWIDTH: "Gbit/s",
+    Dimension.HOURLY: "$/h",
+}
+
+
+def written(value: float, dimension: Dimension) -> str:
+    """A quantity for files: six digits and always the same unit, so that equal ones are equal as text."""
+    unit = _WRITTEN[dimension]
+    return f"{value / _UNITS[dimension][unit]:.6g} {unit}"
 
 
 def format_time(seconds: float) -> str:

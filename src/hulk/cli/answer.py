@@ -7,11 +7,11 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
 
-from hulk.cli.screen import bar
+from hulk.cli.screen import bar, styled
 from hulk.cost.report import Infeasible, JobPrice, StagePrice
+from hulk.text import one_line
 from hulk.units import format_count, format_money, format_size, format_time
 
 if TYPE_CHECKING:
@@ -44,19 +44,20 @@ def render_plan(
     for job in jobs:
         found = price.jobs.get(job.name)
         if isinstance(found, Infeasible):
-            screen.print(f"[bold]{job.name}[/bold]: [red]cannot run[/red] ({found.obstacle}): {escape(found.reason)}\n")
+            why = f" ({found.obstacle}): {one_line(found.reason)}\n"
+            screen.print(styled((job.name, "bold"), ": ", ("cannot run", "red"), why))
         elif found is not None:
             _job(plan.jobs[job.name], found, cluster, [hint for hint in hints if hint.job == job.name], screen)
     for name, reason in plan.waiting.items():
-        screen.print(f"[bold]{name}[/bold] [yellow]waits[/yellow]: {escape(reason)}")
+        screen.print(styled((name, "bold"), " ", ("waits", "yellow"), f": {one_line(reason)}"))
     if plan.idle:
         gpus = sum(cluster.machine(name).gpus for name in plan.idle)
         screen.print(f"idle: {by_region(plan.idle, cluster)} ({count(gpus, 'GPU')})", style="dim")
 
 
 def _job(plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequence[WhatIf], screen: Console) -> None:
-    throughput = f"{format_count(price.tokens_per_second)} tokens/s"
-    screen.print(f"[bold]{price.job}[/bold]: [bold]{format_time(price.step)}[/bold] a step, {throughput}")
+    throughput = f" a step, {format_count(price.tokens_per_second)} tokens/s"
+    screen.print(styled((price.job, "bold"), ": ", (format_time(price.step), "bold"), throughput))
     rows = Table.grid(padding=(0, 2, 0, 0))
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
@@ -66,9 +67,9 @@ def _job(plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequence[WhatI
     rows.add_row("  step", "\n".join(_breakdown(price)))
     rows.add_row("  memory", tightest(price))
     rows.add_row("  cost", _money(price))
-    rows.add_row("  bottleneck", escape(price.bottleneck))
+    rows.add_row("  bottleneck", price.bottleneck)
     if hints:
-        rows.add_row("  would help", "\n".join(escape(hint.text) for hint in hints))
+        rows.add_row("  would help", "\n".join(hint.text for hint in hints))
     screen.print(rows)
     screen.print()
 

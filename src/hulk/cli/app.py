@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -23,7 +25,13 @@ from hulk.cli import (
     testbed,
     validate,
 )
-from hulk.errors import HulkError, InputError
+from hulk.cli.streams import guard
+from hulk.cli.verb import Verb
+from hulk.errors import HulkError, InputError, OutputError
+from hulk.text import one_line
+
+TRACEBACK = "HULK_TRACEBACK"
+"""The environment variable that shows where a fault in Hulk itself is."""
 
 app = typer.Typer(
     name="hulk",
@@ -46,6 +54,9 @@ app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
 app.add_typer(gnn.app, name="gnn")
 app.add_typer(testbed.app, name="testbed")
+for group in (app, gnn.app, testbed.app):
+    for command in group.registered_commands:
+        command.cls = Verb
 
 
 def _version(wanted: bool) -> None:
@@ -61,20 +72,51 @@ def root(
     ] = False,
 ) -> None:
     """Plan the training of large models on GPUs scattered over regions."""
+    from hulk.io.files import forget_reads
+
+    forget_reads()
 
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 other errors, 2 wrong input, 3 right input without an answer."""
+    output = guard()
+    code = _command()
+    with suppress(OutputError):
+        output.flush()
+    sys.exit(code if output.error is None else _failed(output.error))
+
+
+def _command() -> int:
+    """Run the verb; its exit code."""
     try:
-        app()
+        app(prog_name="hulk")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except OutputError as error:
+        return error.exit_code  # told when all is done
     except HulkError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # `hulk show … | head`: the reader has had enough. Point stdout at nothing, so that the flush at exit is quiet.
-        sys.stdout = None
-        sys.exit(0)
-    except RecursionError:
-        wrong = InputError("the input is nested too deeply")
-        typer.echo(f"error: {wrong}", err=True)
-        sys.exit(wrong.exit_code)
+        return _failed(error)
+    except Exception as error:
+        return _failed(_explained(error))
+    return 0
+
+
+def _explained(error: Exception) -> HulkError:
+    """What nobody foresaw, for people; the error itself where they ask for it."""
+    if isinstance(error, RecursionError):
+        return InputError("the input is nested too deeply")
+    if isinstance(error, MemoryError):
+        return HulkError("there is not enough memory for this")
+    if TRACEBACK in os.environ:
+        raise error
+    if isinstance(error, OSError) and error.filename is not None:
+        return HulkError(f"{error.filename}: {error.strerror}")
+    what = f"{type(error).__name__}: {one_line(str(error))[:200]}"
+    return HulkError(f"a fault in hulk itself: {what} ({TRACEBACK}=1 shows where)")
+
+
+def _failed(error: HulkError) -> int:
+    """Say what went wrong, on one line; the error's exit code."""
+    if str(error):
+        sys.stderr.write(f"error: {one_line(str(error))}\n")
+    return error.exit_code

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hulk.text import one_line
+
 
 class Shelf(StrEnum):
     """The catalogues."""
@@ -30,7 +32,7 @@ def _clusters() -> None:
     rows = table("cluster", "machines", "GPUs", "regions", "about", right=("machines", "GPUs", "regions"))
     for name in bundled_names("clusters"):
         cluster = load_cluster(name)
-        about = " ".join(cluster.about.split()).split(". ")[0]
+        about = one_line(cluster.about).split(". ")[0]
         rows.add_row(name, str(len(cluster.machines)), str(cluster.gpu_count), str(len(cluster.regions)), about)
     console().print(rows)
 

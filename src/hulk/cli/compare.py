@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -101,7 +100,9 @@ def compare(
     _say("", 0)
     systems = ranked(results, the_jobs)
     if as_json:
-        typer.echo(json.dumps(to_json(systems, the_jobs, left_out), indent=2, ensure_ascii=False))
+        from hulk.cli.screen import print_json
+
+        print_json(to_json(systems, the_jobs, left_out))
     else:
         from hulk.cli.screen import console
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,7 +32,9 @@ def explain(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_jso
     gpus = load_gpus().values()
     whatifs = suggest(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, gpus=gpus)
     if as_json:
-        typer.echo(json.dumps(to_json(inputs, price, whatifs), indent=2, ensure_ascii=False))
+        from hulk.cli.screen import print_json
+
+        print_json(to_json(inputs, price, whatifs))
     else:
         from hulk.cli.answer import render_plan
         from hulk.cli.screen import console

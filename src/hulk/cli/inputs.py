@@ -13,7 +13,7 @@ from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
-from hulk.io.plan_file import load_plan
+from hulk.io.plan_file import load_plan_for
 from hulk.io.profiles import bundled_profiles
 
 
@@ -29,9 +29,18 @@ class Inputs:
 
 def load_inputs(plan: str, cluster: str, jobs: str) -> Inputs:
     """Read and check the three files."""
-    loaded = Inputs(load_plan(Path(plan)), load_cluster(cluster), load_jobs(jobs), ComputeModel(bundled_profiles()))
+    machines, work = load_cluster(cluster), load_jobs(jobs)
+    loaded = Inputs(read_plan(plan, machines), machines, work, ComputeModel(bundled_profiles()))
     check_plan(loaded.plan, loaded.cluster, loaded.jobs)
     return loaded
+
+
+def read_plan(path: str, cluster: Cluster) -> Plan:
+    """Read a plan; a warning says where this is not the cluster that it was made for."""
+    plan, differs = load_plan_for(Path(path), cluster)
+    if differs:
+        sys.stderr.write(f"warning: this is not the cluster of the plan: {differs}\n")
+    return plan
 
 
 def announce_compilation(*, search: bool = False) -> None:

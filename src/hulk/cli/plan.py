@@ -82,11 +82,13 @@ def plan(
     from hulk.cost.compute import ComputeModel
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
+    from hulk.io.files import check_output
     from hulk.io.jobs_file import load_jobs
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import bundled_profiles
 
     machines, work = load_cluster(cluster), load_jobs(jobs)
+    check_output(out, "--out")
     compute = ComputeModel(bundled_profiles())
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
@@ -116,7 +118,7 @@ def plan(
     price = price_plan(best, machines, work, compute=compute)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
-        save_plan(best, out, cluster=machines.name)
+        save_plan(best, out, cluster=machines)
     answer = _Answer(best, price, machines, work, broken, hurried, out)
     if as_json:
         _print_json(answer)
@@ -141,15 +143,16 @@ class _Answer:
 
 def _print_json(answer: _Answer) -> None:
     from hulk.cli.price import to_json
+    from hulk.cli.screen import print_json
     from hulk.io.plan_file import dump_plan
 
     document = {
-        "plan": json.loads(dump_plan(answer.plan, cluster=answer.cluster.name)),
+        "plan": json.loads(dump_plan(answer.plan, cluster=answer.cluster)),
         "price": to_json(answer.price),
         "broken": list(answer.broken),
         "ended_early": answer.hurried,
     }
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    print_json(document)
 
 
 def _print(answer: _Answer, compute: ComputeModel) -> None:
@@ -230,13 +233,16 @@ class _Bar:
 
     def update(self, seconds: float, score: Score) -> None:
         """A better plan."""
+        from hulk.cli.screen import status
+
         now = time.monotonic()
         if self._show and now - self._last > 0.1:
             self._last = now
-            sys.stderr.write(f"\r{seconds:5.1f} s  best so far: {self._describe(score)}   ")
-            sys.stderr.flush()
+            status(f"{seconds:5.1f} s  best so far: {self._describe(score)}")
 
     def __exit__(self, *_: object) -> None:
+        from hulk.cli.screen import status
+
         signal.signal(signal.SIGINT, self._before)
         if self._show:
-            sys.stderr.write("\r" + " " * 72 + "\r")
+            status("")

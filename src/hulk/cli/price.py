@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from hulk.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +29,9 @@ def price(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_json:
     announce_compilation()
     result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
     if as_json:
-        typer.echo(json.dumps(to_json(result), indent=2, ensure_ascii=False))
+        from hulk.cli.screen import print_json
+
+        print_json(to_json(result))
     else:
         from hulk.cli.screen import console
 
@@ -65,30 +68,32 @@ def to_json(result: PlanPrice) -> dict[str, object]:
 
 def render(result: PlanPrice, screen: Console) -> None:
     """Draw the price of a plan."""
+    from hulk.cli.screen import styled
     from hulk.cost.report import JobPrice
 
     for name, job in result.jobs.items():
         if isinstance(job, JobPrice):
             _job(job, screen)
         else:
-            screen.print(f"[bold]{name}[/bold]: [red]cannot run[/red] ({job.obstacle}): {job.reason}")
+            why = f" ({job.obstacle}): {one_line(job.reason)}"
+            screen.print(styled((name, "bold"), ": ", ("cannot run", "red"), why))
         screen.print()
     for name, reason in result.waiting.items():
-        screen.print(f"[bold]{name}[/bold] waits: {reason}")
+        screen.print(styled((name, "bold"), f" waits: {one_line(reason)}"))
     if result.idle:
         screen.print(f"idle: {', '.join(result.idle)}", style="dim")
 
 
 def _job(job: JobPrice, screen: Console) -> None:
-    from hulk.cli.screen import bar, table
+    from hulk.cli.screen import bar, styled, table
     from hulk.units import format_count, format_money, format_size, format_time
 
     money = job.money
-    screen.print(
-        f"[bold]{job.job}[/bold]: [bold]{format_time(job.step)}[/bold] a step, "
-        f"{format_count(job.tokens_per_second)} tokens/s, {format_money(money.total)} a step "
+    rest = (
+        f" a step, {format_count(job.tokens_per_second)} tokens/s, {format_money(money.total)} a step "
         f"({format_money(money.gpus)} GPUs, {format_money(money.egress)} egress)"
     )
+    screen.print(styled((job.job, "bold"), ": ", (format_time(job.step), "bold"), rest))
     if job.finish is not None and job.finish_money is not None:
         screen.print(f"to the end of its token budget: {format_time(job.finish)}, {format_money(job.finish_money)}")
     for part, seconds in asdict(job.breakdown).items():

@@ -53,12 +53,14 @@ def replan(
     """
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
+    from hulk.cli.screen import print_json
+    from hulk.io.files import check_output
     from hulk.io.plan_file import dump_plan, save_plan
     from hulk.replan import replan as plan_again
 
     seconds = _seconds(horizon)
-    _spare_inputs(out, cluster, jobs, joined or [])
     inputs, machines = _load(plan, cluster, jobs, joined or [])
+    check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
     if strangers:
         typer.echo(f"warning: not in the plan, and left out: {', '.join(strangers)} (see hulk plan)", err=True)
@@ -69,10 +71,10 @@ def replan(
         network=None if no_gnn else usable_network(),
     )  # fmt: skip
     if out:
-        save_plan(result.plan, out, cluster=result.cluster.name)
+        save_plan(result.plan, out, cluster=result.cluster)
     if as_json:
-        document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster.name))}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster))}
+        print_json(document)
     else:
         from hulk.cli.screen import console
 
@@ -96,35 +98,22 @@ def _seconds(horizon: str) -> float:
     return seconds
 
 
-def _spare_inputs(out: str | None, *inputs: str | Sequence[str]) -> None:
-    """Refuse to write the plan over another input; over the old plan is what a person may want."""
-    from pathlib import Path
-
-    from hulk.errors import InputError
-
-    names = [name for given in inputs for name in ([given] if isinstance(given, str) else given)]
-    for name in names if out else ():
-        if Path(name).exists() and Path(str(out)).exists() and Path(name).samefile(str(out)):
-            raise InputError(f"-o {out}: this file is read as well, and the plan would replace it", hint="name another")
-
-
 def _load(plan: str, cluster: str, jobs: str, joined: Sequence[str]) -> tuple[Inputs, tuple[Machine, ...]]:
     """The files, checked, and the machines that join. Those that the plan knows already, since it was made when they
     joined, are part of the cluster."""
     from dataclasses import replace
-    from pathlib import Path
 
-    from hulk.cli.inputs import Inputs
+    from hulk.cli.inputs import Inputs, read_plan
     from hulk.cost.compute import ComputeModel
     from hulk.domain.check import check_plan
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
     from hulk.io.joined_file import load_joined
-    from hulk.io.plan_file import load_plan
     from hulk.io.profiles import bundled_profiles
 
-    old, work = load_plan(Path(plan)), load_jobs(jobs)
+    work = load_jobs(jobs)
     base, machines = load_joined(joined, load_cluster(cluster), cluster)
+    old = read_plan(plan, replace(base, machines=(*base.machines, *machines)))
     used = {stage.machine for own in old.jobs.values() for pipeline in own.pipelines for stage in pipeline.stages}
     known = used.union(old.idle)
     base = replace(base, machines=(*base.machines, *(machine for machine in machines if machine.name in known)))
@@ -172,22 +161,20 @@ def render(result: Replan, horizon: float, screen: Console) -> None:
 
 
 def _job(change: JobChange, screen: Console) -> None:
-    from rich.markup import escape
-
     from hulk.cli.answer import some
+    from hulk.cli.screen import styled
     from hulk.units import format_size, format_time
 
     before = "it waited" if change.before_s is None else f"{format_time(change.before_s)} a step"
     if change.after_s is None:
-        state = "[red]cannot run any more[/red]" if change.before_s is not None else "[yellow]still waits[/yellow]"
-        screen.print(f"[bold]{change.job}[/bold]: {state}: {escape(change.reason)}")
+        state = ("cannot run any more", "red") if change.before_s is not None else ("still waits", "yellow")
+        screen.print(styled((change.job, "bold"), ": ", state, f": {change.reason}"))
         return
     if not change.changed:
-        screen.print(f"[bold]{change.job}[/bold]: stays as it is, {before}")
+        screen.print(styled((change.job, "bold"), f": stays as it is, {before}"))
         return
-    screen.print(
-        f"[bold]{change.job}[/bold]: {escape(change.how)}; {format_time(change.after_s)} a step, before {before}"
-    )
+    how = f": {change.how}; {format_time(change.after_s)} a step, before {before}"
+    screen.print(styled((change.job, "bold"), how))
     if change.stays:
         screen.print(f"  stays   {some(change.stays)}")
     for move in sorted(change.moves, key=lambda move: -move.bytes)[:_MOST_MOVES]:
@@ -201,7 +188,8 @@ def _job(change: JobChange, screen: Console) -> None:
     else:
         screen.print("  nothing has to move")
     if change.from_checkpoint:
-        screen.print("  [yellow]goes back to its last checkpoint[/yellow]: some of its layers survive on no machine")
+        back = ("goes back to its last checkpoint", "yellow")
+        screen.print(styled("  ", back, ": some of its layers survive on no machine"))
     if change.payback_s is not None:
         screen.print(f"  pays back after {format_time(change.payback_s)}")
 

@@ -80,13 +80,15 @@ def run(
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console
     from hulk.errors import InputError, nearest
-    from hulk.io.files import write_atomic
+    from hulk.io.files import check_output, write_atomic
     from hulk.runtime.run import RunFiles, choose_jobs
     from hulk.runtime.run import run as start
-    from hulk.runtime.runnable import check_options, check_output
+    from hulk.runtime.runnable import check_options
     from hulk.runtime.settings import KEEP, Compute, Settings
 
     inputs = load_inputs(plan, cluster, jobs)
+    for output, option in ((metrics, "--metrics"), (trace, "--trace")):
+        check_output(output, option, besides=(data, tokenizer, weights))
     if compute not in list(Compute):
         raise InputError(f"unknown --compute {compute!r}", hint=nearest(compute, list(Compute)))
     if precision not in (None, "fp32", "bf16"):
@@ -109,9 +111,6 @@ def run(
         trace_steps=trace_steps if trace is not None else 0,
     )
     check_options(settings, resume=resume, overwrite=overwrite, keep=keep is not None)
-    for path in (metrics, trace):
-        if path is not None:
-            check_output(path)
     announce_compilation()
     screen = console()
 
@@ -141,7 +140,7 @@ def run(
 
 def render(progress: Progress, screen: Console) -> None:
     """Draw where the time went, stage by stage, as the mean of all steps but the first."""
-    from hulk.cli.screen import table
+    from hulk.cli.screen import styled, table
     from hulk.units import format_time
 
     for name, watched in progress.jobs.items():
@@ -153,7 +152,7 @@ def render(progress: Progress, screen: Console) -> None:
         predicted = f", predicted {format_time(watched.predicted)} ({mean / watched.predicted - 1:+.0%})"
         if name in progress.other:
             predicted = f"; the prediction is for something else: {progress.other[name]}"
-        screen.print(f"[bold]{name}[/bold]: {format_time(mean)} a step{predicted}", soft_wrap=True)
+        screen.print(styled((name, "bold"), f": {format_time(mean)} a step{predicted}"), soft_wrap=True)
         rows = table("stage", "on", "busy", "waiting", "sync", "update", right=("busy", "waiting", "sync", "update"))
         for index, stage in enumerate(reports[0].stages):
             columns = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
@@ -19,6 +18,7 @@ class Format(StrEnum):
 
 def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs or plan")]) -> None:
     """Print the JSON Schema of a file format, for editors and checkers."""
+    from hulk.cli.screen import print_json
     from hulk.io.schema import schema as schema_of
 
-    typer.echo(json.dumps(schema_of(which.value), indent=2, ensure_ascii=False))
+    print_json(schema_of(which.value))

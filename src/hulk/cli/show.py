@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations, groupby
+from itertools import groupby
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from hulk.cli.screen import console, table
+from hulk.cli.screen import console, styled, table
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, pair
+from hulk.text import one_line
 from hulk.units import format_bandwidth, format_money, format_size, format_time
 
 _MOST_COLUMNS = 16
-_MOST_PAIRS = 3_000_000
 
 
 def show(cluster: Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")]) -> None:
@@ -28,13 +28,14 @@ def render(cluster: Cluster, screen: Console) -> None:
     """Draw a cluster."""
     price = sum(machine.price for machine in cluster.machines) * 3600
     memory = sum(machine.memory * machine.gpus for machine in cluster.machines)
-    screen.print(
-        f"[bold]{cluster.name}[/bold]: {_count(len(cluster.machines), 'machine')} with "
+    facts = (
+        f": {_count(len(cluster.machines), 'machine')} with "
         f"{_count(cluster.gpu_count, 'GPU')} ({format_size(memory)}) in {_count(len(cluster.regions), 'region')}, "
         f"{format_money(price)} an hour"
     )
+    screen.print(styled((cluster.name, "bold"), facts))
     if cluster.about:
-        screen.print(" ".join(cluster.about.split()), style="dim")
+        screen.print(one_line(cluster.about), style="dim")
     screen.print()
     _machines(cluster, screen)
     screen.print()
@@ -42,7 +43,7 @@ def render(cluster: Cluster, screen: Console) -> None:
     screen.print()
     _origins(cluster, screen)
     for source in cluster.sources:
-        screen.print(f"source: {' '.join(source.split())}", style="dim")
+        screen.print(f"source: {one_line(source)}", style="dim")
 
 
 def _count(number: int, noun: str) -> str:
@@ -52,13 +53,16 @@ def _count(number: int, noun: str) -> str:
 def _machines(cluster: Cluster, screen: Console) -> None:
     rows = table("region", "machines", "GPUs", "memory", "network", "price/h", right=("memory", "network", "price/h"))
 
+    inside: dict[str, list[Machine]] = {region.name: [] for region in cluster.regions}
+    for machine in cluster.machines:
+        inside[machine.region].append(machine)
     last = None
     for region in cluster.regions:
-        for _, same in groupby(sorted(cluster.in_region(region.name), key=_spec), key=_spec):
+        for _, same in groupby(sorted(inside[region.name], key=_spec), key=_spec):
             members = list(same)
             first = members[0]
             rows.add_row(
-                "" if region.name == last else region.label or region.name,
+                "" if region.name == last else one_line(region.label) or region.name,
                 _names([machine.name for machine in members]),
                 f"{first.gpus} × {first.gpu.name}",
                 format_size(first.memory),
@@ -84,7 +88,8 @@ def _latencies(cluster: Cluster, screen: Console) -> None:
     """One way, in milliseconds; ~ marks an estimate, × a blocked pair."""
     regions = cluster.regions
     shown = regions[:_MOST_COLUMNS]
-    alone = {r.name for r in regions if sum(1 for _ in cluster.in_region(r.name)) < 2}
+    sizes = Counter(machine.region for machine in cluster.machines)
+    alone = {region.name for region in regions if sizes[region.name] < 2}
     measured = _measured_pairs(cluster)
     rows = table("latency (ms)", *(r.name for r in shown), right=[r.name for r in shown])
     for i, a in enumerate(shown):
@@ -117,18 +122,21 @@ def _cell(link: Link, measured: bool) -> str:
 
 def _origins(cluster: Cluster, screen: Console) -> None:
     """Pairs of machines by where their latency and bandwidth come from."""
-    pairs = len(cluster.machines) * (len(cluster.machines) - 1) // 2
-    if not pairs or pairs > _MOST_PAIRS:
+    if len(cluster.machines) < 2:
         return
-    kinds: Counter[tuple[Origin, Origin]] = Counter()
-    for a, b in combinations(cluster.machines, 2):
-        link = cluster.link(a.name, b.name)
-        kinds[link.latency_origin, link.bandwidth_origin] += 1
     latency = Counter(dict.fromkeys(Origin, 0))
     bandwidth = Counter(dict.fromkeys(Origin, 0))
-    for (one, two), count in kinds.items():
-        latency[one] += count
-        bandwidth[two] += count
+
+    def add(link: Link, count: int) -> None:
+        latency[link.latency_origin] += count
+        bandwidth[link.bandwidth_origin] += count
+
+    sizes = Counter(machine.region for machine in cluster.machines)
+    for (a, b), link in cluster.region_links.items():
+        add(link, sizes[a] * sizes[b] if a != b else sizes[a] * (sizes[a] - 1) // 2)
+    for (a, b), link in cluster.machine_links.items():  # these have a link of their own
+        add(cluster.region_link(cluster.machine(a).region, cluster.machine(b).region), -1)
+        add(link, 1)
     rows = table("pairs of machines", *(str(o) for o in Origin), right=[str(o) for o in Origin])
     rows.add_row("latency", *(f"{latency[o]:,}" for o in Origin))
     rows.add_row("bandwidth", *(f"{bandwidth[o]:,}" for o in Origin))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
 
 SeedOption = Annotated[int, typer.Option(help="seed of the jitter", min=0)]
 JitterOption = Annotated[float, typer.Option(help="coefficient of variation of every pass and transfer", min=0, max=2)]
-TraceOption = Annotated[Path | None, typer.Option(help="write a Chrome/Perfetto trace to this file")]
+TraceOption = Annotated[str | None, typer.Option(help="write a Chrome/Perfetto trace to this file")]
 ContentionOption = Annotated[bool, typer.Option(help="let transfers share network cards and trunks")]
 
 
@@ -28,16 +27,17 @@ def simulate(
 ) -> None:
     """Play one step of a plan, all jobs side by side, and compare it with the price."""
     from hulk.cli.inputs import announce_compilation, load_inputs
-    from hulk.cli.screen import console, table
+    from hulk.cli.screen import console, print_json, table
     from hulk.cost.price import prepare, price_job
     from hulk.cost.report import Infeasible
     from hulk.errors import InfeasibleError
-    from hulk.io.files import write_atomic
+    from hulk.io.files import check_output, write_atomic
     from hulk.simulate import simulate as play
     from hulk.simulate import to_trace
     from hulk.units import format_time
 
     inputs = load_inputs(plan, cluster, jobs)
+    check_output(trace, "--trace")
     announce_compilation()
     by_name = {job.name: job for job in inputs.jobs}
     ready = []
@@ -55,7 +55,7 @@ def simulate(
         write_atomic(trace, json.dumps(to_trace(result)))
     if as_json:
         summary = {name: {"step_s": result.steps[name], "price_s": priced[name]} for name in priced}
-        typer.echo(json.dumps({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary}, indent=2))
+        print_json({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary})
         return
     screen = console()
     rows = table("job", "simulated", "price", "difference", right=("simulated", "price", "difference"))

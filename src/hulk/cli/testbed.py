@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,11 +33,12 @@ def up(
     as_json: JsonOption = False,
 ) -> None:
     """Build the network of a cluster (Linux, as root; up to 16 machines). It stays until `hulk testbed down`."""
+    from hulk.cli.screen import print_json
     from hulk.io.cluster_file import load_cluster
 
     testbed = _testbeds().up(load_cluster(cluster), name=name, detached=True)
     if as_json:
-        typer.echo(json.dumps(_to_json(testbed), indent=2))
+        print_json(_to_json(testbed))
         return
     _render(testbed)
     fast = sum(wire.most > _FAST for wire in testbed.network.wires)
@@ -57,9 +57,11 @@ def down(name: NameOption = "default") -> None:
 @app.command()
 def status(as_json: JsonOption = False) -> None:
     """Print the testbeds of this machine: their machines, and what the network has carried."""
+    from hulk.cli.screen import print_json
+
     testbeds = _testbeds().all()
     if as_json:
-        typer.echo(json.dumps({"hulk": "testbeds/1", "testbeds": [_to_json(t) for t in testbeds]}, indent=2))
+        print_json({"hulk": "testbeds/1", "testbeds": [_to_json(t) for t in testbeds]})
     elif not testbeds:
         typer.echo("no testbed is up")
     for testbed in testbeds if not as_json else ():
@@ -103,6 +105,7 @@ def measure(
 ) -> None:
     """Measure latency and throughput inside the network. Exit code 1 where they are not what the cluster says: latency
     within 2 ms or 5 %, throughput within 10 % (up to 200 Mbit/s)."""
+    from hulk.cli.screen import print_json
     from hulk.testbed import check
     from hulk.testbed.check import choose
 
@@ -110,7 +113,7 @@ def measure(
     readings = check(testbed, choose(testbed, pairs, seed=seed), seconds=seconds)
     if as_json:
         found = [_reading_json(reading) for reading in readings]
-        typer.echo(json.dumps({"hulk": "testbed-check/1", "testbed": name, "pairs": found}, indent=2))
+        print_json({"hulk": "testbed-check/1", "testbed": name, "pairs": found})
     else:
         _render_readings(readings)
     if not all(reading.ok for reading in readings):

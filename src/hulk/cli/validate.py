@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -70,7 +69,9 @@ def validate(
             say=_say,
         )
     if as_json:
-        typer.echo(json.dumps(to_json(results, the_jobs, steps), indent=2, ensure_ascii=False))
+        from hulk.cli.screen import print_json
+
+        print_json(to_json(results, the_jobs, steps))
     else:
         from hulk.cli.screen import console
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from hulk.domain.cluster import Cluster
@@ -25,8 +25,8 @@ MAX_REGIONS = 500
 _MAX_EXTENDS = 8
 
 Latency = Annotated[Stated, Quantity(Dimension.TIME, "120 ms", most=60.0, zero=True, stated=True)]
-FlowBandwidth = Annotated[Stated, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, stated=True)]
-Bandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14)]
+FlowBandwidth = Annotated[Stated, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0, stated=True)]
+Bandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0)]
 Egress = Annotated[float, Quantity(Dimension.VOLUME_PRICE, "0.09 $/GB", most=1e-3, zero=True)]
 
 
@@ -61,7 +61,7 @@ class MachineEntry(Entry):
     """The GPU type, as `hulk gpus` lists them."""
     gpus: Annotated[int, whole(1, MAX_GPUS)]
     """GPUs in one machine."""
-    memory: Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14)] | None = None
+    memory: Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14, least=2.0**20)] | None = None
     """Memory of one GPU, where it is not the type's usual."""
     network: Bandwidth | None = None
     """What the machine's network card does, per direction; 25 Gbit/s if not given."""
@@ -136,13 +136,13 @@ class ClusterFile(Entry):
     """The cluster's name; the file's if not given."""
     about: Text = ""
     """What this is, and what in it is assumed."""
-    sources: list[Text] = Field(default_factory=list)
+    sources: Annotated[list[Text], FailFast()] = Field(default_factory=list)
     """Where the figures come from."""
     regions: dict[Name, RegionEntry] = Field(default_factory=dict, max_length=MAX_REGIONS)
     """The regions by name."""
-    machines: list[MachineEntry] = Field(default_factory=list)
+    machines: Annotated[list[MachineEntry], FailFast()] = Field(default_factory=list)
     """The machines."""
-    links: list[LinkEntry] = Field(default_factory=list)
+    links: Annotated[list[LinkEntry], FailFast()] = Field(default_factory=list)
     """What is known of the network. Links between machines win over those of groups, these over those of regions."""
     assume: AssumeEntry = AssumeEntry()
     """What to assume of the network where nothing was measured."""

@@ -25,7 +25,6 @@ from hulk.units import Dimension, parse
 M = TypeVar("M", bound="Entry")
 
 NAME_PATTERN = r"^[^\W_](?:[\w.-]*\w)?$"
-_MAX_QUANTITY_TEXT = 64
 
 
 class Entry(BaseModel):
@@ -70,7 +69,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Marks a field as a number with a unit, of at most `most` (SI) and, unless `zero`, more than nothing.
+    """Marks a field as a number with a unit, from `least` to `most` (SI) or, with `zero`, nothing at all.
 
     `Annotated[float, Quantity(...)]` becomes a float in SI units, `Annotated[Stated, Quantity(..., stated=True)]` a
     `Stated`.
@@ -79,6 +78,7 @@ class Quantity:
     dimension: Dimension
     example: str
     most: float
+    least: float = 1e-15
     zero: bool = False
     stated: bool = False
 
@@ -93,8 +93,6 @@ class Quantity:
         return {"type": ["string", "number"], "examples": [self.example, f"~{self.example}"][: 1 + self.stated]}
 
     def _read(self, value: Any) -> float:
-        if isinstance(value, str) and len(value) > _MAX_QUANTITY_TEXT:
-            raise _problem(f"expected a {self.dimension}, got a long text")
         try:
             result = parse(value, self.dimension)
         except UnitError as error:
@@ -103,6 +101,8 @@ class Quantity:
             raise _problem(f"{value!r} is more than anything that exists")
         if result <= 0 and not self.zero:
             raise _problem(f"{value!r}: a {self.dimension} of nothing cannot be used here")
+        if 0 < result < self.least:
+            raise _problem(f"{value!r} is too little of a {self.dimension} to work with")
         return result
 
     def _read_stated(self, value: Any) -> Stated:
@@ -127,9 +127,8 @@ def validate(document: Document, model: type[M]) -> M:
     placed = [(_loc(problem), problem) for problem in problems]
     loc, first = min(placed, key=lambda item: document.line(item[0]) or 0)
     message, hint = _words(first)
-    if len(placed) > 1:
-        more = f"and {len(placed) - 1} more such problem{'s' if len(placed) > 2 else ''} in this file"
-        hint = f"{hint}; {more}" if hint else more
+    if len(placed) > 1:  # a list is read up to its first problem only, so there may be more than are counted here
+        hint = f"{hint}; there are more problems in this file" if hint else "there are more problems in this file"
     raise InputError(message, where=document.where(loc), hint=hint)
 
 

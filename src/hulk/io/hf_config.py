@@ -8,10 +8,11 @@ from pathlib import Path
 
 from hulk.domain.architecture import Architecture
 from hulk.errors import InputError, nearest
+from hulk.io.files import read_file
 from hulk.io.hf_fields import Fields
 from hulk.io.hf_readers import READERS
 
-LARGEST_FILE = 10_000_000
+LARGEST_FILE = 2**20
 """Bytes. A config.json has a few thousand; more is some other file."""
 
 
@@ -36,18 +37,12 @@ def load_config(path: Path) -> dict[str, object]:
     """The JSON object in that file; InputError where there is none."""
     where = str(path)
     try:
-        with path.open("rb") as file:  # not stat: a device or a pipe has no size
-            raw = file.read(LARGEST_FILE + 1)
-        if len(raw) > LARGEST_FILE:
-            raise InputError(f"larger than {LARGEST_FILE // 1_000_000} MB: not a model's config", where=where)
-        parsed = json.loads(raw.decode("utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=where) from None
+        parsed = json.loads(read_file(path, most=LARGEST_FILE).decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError("not UTF-8 text", where=where) from None
     except RecursionError:
         raise InputError("nested too deeply", where=where) from None
-    except ValueError as error:  # no JSON, a number of 5000 digits, or a NUL in the path
+    except ValueError as error:  # no JSON, or a number of 5000 digits
         raise InputError(f"not JSON: {error}", where=where) from None
     if not isinstance(parsed, dict):
         raise InputError("expected a JSON object", where=where)

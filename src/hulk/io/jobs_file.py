@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job, Optimizer
@@ -41,11 +41,11 @@ class JobEntry(Entry):
     """The optimizer: its state takes memory."""
     attention: Attention = Attention.FUSED
     """fused never writes the score matrix (FlashAttention), eager does."""
-    tokens: Annotated[float, Quantity(Dimension.COUNT, "300B", most=1e18)] | None = None
+    tokens: Annotated[float, Quantity(Dimension.COUNT, "300B", most=1e18, least=1.0)] | None = None
     """The budget: how many tokens to train on."""
     deadline: Annotated[float, Quantity(Dimension.TIME, "5 days", most=1e10)] | None = None
     """The time in which the tokens must be trained on."""
-    weight: Annotated[Number, Field(gt=0, le=1e6)] = 1.0
+    weight: Annotated[Number, Field(ge=1e-9, le=1e9)] = 1.0
     """How much this job's time counts against the others'."""
     allow: Annotated[list[Pattern], Field(max_length=1000)] = Field(default_factory=list)
     """Regions where the job may run, as names or patterns such as eu-*; everywhere if left out, nowhere if empty."""
@@ -60,7 +60,7 @@ class JobsFile(Entry):
     """The format and its version."""
     about: Text = ""
     """What these jobs are, and what in them is assumed."""
-    jobs: Annotated[list[JobEntry], Field(min_length=1, max_length=MAX_JOBS)]
+    jobs: Annotated[list[JobEntry], FailFast(), Field(min_length=1, max_length=MAX_JOBS)]
     """The jobs."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hulk.io.cluster_file import AssumeEntry, InsideEntry, LinkEntry
     from hulk.io.yamlfile import Loc
 
-MAX_MACHINE_LINKS = 2_000_000
+MAX_MACHINE_LINKS = 1_000_000
 
 Pair = tuple[str, str]
 Links = dict[Pair, Link]
@@ -149,28 +149,31 @@ class _Table:
 
     def add_machines(self, ends: Iterable[Pair], entry: LinkEntry, said: _Said) -> None:
         """Takes a link for each of these machine pairs; a more specific one that is already there stays."""
-        made: Links = {}
+        made: dict[Pair, _Said] = {}
         for a, b in ends:
             regions = pair(self.names.machines[a].region, self.names.machines[b].region)
             if regions not in made:
-                made[regions] = self.estimator.link(*regions, entry)
+                made[regions] = replace(said, link=self.estimator.link(*regions, entry))
             exceptions = self.machines.setdefault(regions, {})
             before = exceptions.get(pair(a, b))
             if before is not None and (before.part, before.spread) == (said.part, said.spread):
                 raise InputError(f"a second link between {a!r} and {b!r}")
             if before is None or (before.spread, -before.part) > (said.spread, -said.part):
-                exceptions[pair(a, b)] = replace(said, link=made[regions])
+                exceptions[pair(a, b)] = made[regions]
 
     def machine_links(self) -> Links:
         """The links between machines; trunk and egress are those of the two regions unless said otherwise."""
         result: Links = {}
         for regions, exceptions in self.machines.items():
             own = self.regions.get(regions)
+            made: dict[Link, Link] = {}  # a link that one entry states of many machines is one link
             for ends, said in exceptions.items():
                 link = said.link
                 if own is not None and not link.blocked:
-                    egress = own.link.egress if link.egress is None else link.egress
-                    link = replace(link, trunk=own.link.trunk, egress=egress)
+                    if link not in made:
+                        egress = own.link.egress if link.egress is None else link.egress
+                        made[link] = replace(link, trunk=own.link.trunk, egress=egress)
+                    link = made[link]
                 result[ends] = link
         return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -98,8 +99,9 @@ def build_model_from_path(
     given. The name is that of the file, or of its folder where the file is called config.json.
     """
     path = Path(path)
-    if path.is_dir():
-        path /= "config.json"
+    with suppress(OSError):  # a name too long: reading it says so
+        if path.is_dir():
+            path /= "config.json"
     config = load_config(path)
     architecture = architecture_from_config(config, where=str(path))
     length = architecture.max_sequence if sequence is None else sequence

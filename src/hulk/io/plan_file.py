@@ -6,15 +6,18 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, FailFast, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from hulk.domain.cluster import Cluster
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
 from hulk.errors import PlanError
 from hulk.io.fields import Entry, Flag, Name, Text, validate, whole
 from hulk.io.files import write_atomic
+from hulk.io.made_for import MadeFor, differences, made_for
 from hulk.io.yamlfile import Document, read_document
 
+MAX_JOBS = 1000
 _LINE = 110  # a value that fits in so many columns stays on one line
 
 Whole = Annotated[int, whole(1, 10**9)]
@@ -53,7 +56,7 @@ class PipelineEntry(Entry):
 
     microbatches: Whole
     """Microbatches a step: this replica's share of the global batch."""
-    stages: Annotated[list[StageEntry], Field(min_length=1)]
+    stages: Annotated[list[StageEntry], FailFast(), Field(min_length=1)]
     """The stages in order."""
 
 
@@ -70,7 +73,7 @@ class JobPlanEntry(Entry):
     """How the replicas add up their gradients."""
     shard_optimizer: Flag = False
     """Whether the replicas split the optimizer's state (ZeRO stage 1)."""
-    pipelines: Annotated[list[PipelineEntry], Field(min_length=1)]
+    pipelines: Annotated[list[PipelineEntry], FailFast(), Field(min_length=1)]
     """The replicas."""
 
 
@@ -80,12 +83,14 @@ class PlanFile(Entry):
     hulk: Literal["plan/1"]
     """The format and its version."""
     cluster: Text | None = None
-    """The cluster it was made for."""
-    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict)
+    """The name of the cluster it was made for."""
+    made_for: MadeFor | None = None
+    """What that cluster was, as far as the plan uses it: the plan is not compared with its cluster without it."""
+    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict, max_length=MAX_JOBS)
     """The jobs that train, by name."""
-    idle: list[Name] = Field(default_factory=list)
+    idle: Annotated[list[Name], FailFast()] = Field(default_factory=list)
     """Machines that nothing runs on."""
-    waiting: dict[Name, Text] = Field(default_factory=dict)
+    waiting: dict[Name, Text] = Field(default_factory=dict, max_length=MAX_JOBS)
     """Jobs that must wait, each with the reason."""
 
 
@@ -94,25 +99,36 @@ def load_plan(path: str | Path) -> Plan:
     return read_plan(read_document(path))
 
 
+def load_plan_for(path: str | Path, cluster: Cluster) -> tuple[Plan, str | None]:
+    """The plan of a file, and in words what is different here from the cluster it was made for (None: nothing)."""
+    file = validate(read_document(path), PlanFile)
+    return _plan(file), differences(file.made_for, file.cluster, cluster)
+
+
 def read_plan(document: Document) -> Plan:
     """The plan of a document that is already here."""
-    file = validate(document, PlanFile)
+    return _plan(validate(document, PlanFile))
+
+
+def _plan(file: PlanFile) -> Plan:
     jobs = {name: _job_plan(entry) for name, entry in file.jobs.items()}
     return Plan(jobs=jobs, idle=tuple(file.idle), waiting=dict(file.waiting))
 
 
-def dump_plan(plan: Plan, *, cluster: str | None = None) -> str:
-    """The plan as the text of a plan file; `cluster` is the name of the cluster it was made for."""
+def dump_plan(plan: Plan, *, cluster: Cluster | str | None = None) -> str:
+    """The plan as the text of a plan file; `cluster` is the one it was made for, or its name where that is all."""
     document: dict[str, Any] = {"hulk": "plan/1"}
     if cluster is not None:
-        document["cluster"] = cluster
+        document["cluster"] = cluster if isinstance(cluster, str) else cluster.name
+    if isinstance(cluster, Cluster):
+        document["made_for"] = made_for(plan, cluster).model_dump(exclude_defaults=True)
     document["jobs"] = {name: _job_dict(job_plan) for name, job_plan in plan.jobs.items()}
     document["idle"] = list(plan.idle)
     document["waiting"] = dict(plan.waiting)
     return _layout(document, indent=0, used=0) + "\n"
 
 
-def save_plan(plan: Plan, path: str | Path, *, cluster: str | None = None) -> None:
+def save_plan(plan: Plan, path: str | Path, *, cluster: Cluster | str | None = None) -> None:
     """Writes the plan file, whole or not at all."""
     write_atomic(path, dump_plan(plan, cluster=cluster))
 

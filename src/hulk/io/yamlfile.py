@@ -19,14 +19,19 @@ from typing import Any, NoReturn
 import yaml
 
 from hulk.errors import InputError
+from hulk.io.files import read_file
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 32
+MAX_VALUES = 1_000_000
+"""Keys and values of a file: ten thousand machines, each with all that can be said of it, have 200,000."""
 # More digits than any number here needs, fewer than would overflow a float.
 _MAX_DIGITS = 300
 
 Loc = tuple[int | str, ...]
 
+_TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
+_NUMBER_START = frozenset("0123456789+-.")
 _INT = re.compile(r"[-+]?[0-9][0-9_]*")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
@@ -84,19 +89,7 @@ def parse_document(text: str, *, name: str, is_json: bool = False) -> Document:
 
 
 def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError("no such file", where=str(path)) from None
-    except IsADirectoryError:
-        raise InputError("this is a directory, not a file", where=str(path)) from None
-    except PermissionError:
-        raise InputError("not allowed to read this file", where=str(path)) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
-        raise InputError(f"cannot read this file: {error}", where=str(path)) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(f"the file is larger than {MAX_BYTES // 2**20} MiB", where=str(path))
+    raw = read_file(path, most=MAX_BYTES)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -127,9 +120,12 @@ class _Builder:
         self.root: Any = _NOTHING
         self.lines: dict[Loc, int] = {}
         self.stack: list[_Open] = []
+        self.count = 0
 
     def run(self, text: str) -> None:
         """Reads all of the text into `root` and `lines`."""
+        if _TAG_DIRECTIVE.search(text):  # libyaml compares each with all before it: thousands take minutes
+            self.fail("%TAG lines are not allowed", None, hint="write plain values, without tags")
         try:
             for event in yaml.parse(text, Loader=_PARSER):
                 self.take(event)
@@ -144,17 +140,21 @@ class _Builder:
 
     def take(self, event: Any) -> None:
         """Takes one event of the parser."""
+        kind = type(event)
         line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent):
-            self.fail("aliases (*name) are not allowed", line, hint="write the value out")
-        if isinstance(event, yaml.DocumentStartEvent) and self.root is not _NOTHING:
-            self.fail("more than one document in the file", line, hint="remove what follows the '---' line")
-        if isinstance(event, yaml.ScalarEvent):
+        self.count += 1
+        if self.count > MAX_VALUES:
+            self.fail(f"more than {MAX_VALUES:,} values in one file", line)
+        if kind is yaml.ScalarEvent:
             self.take_scalar(event, line)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             self.take_start(event, line)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             self.stack.pop()
+        elif kind is yaml.AliasEvent:
+            self.fail("aliases (*name) are not allowed", line, hint="write the value out")
+        elif kind is yaml.DocumentStartEvent and self.root is not _NOTHING:
+            self.fail("more than one document in the file", line, hint="remove what follows the '---' line")
 
     def take_start(self, event: Any, line: int) -> None:
         """Opens a mapping or a sequence."""
@@ -206,22 +206,22 @@ class _Builder:
         text: str = event.value
         if text in _WORDS and event.implicit[0]:
             return _WORDS[text]
-        if not event.implicit[0] or len(text) > _MAX_DIGITS:
+        if not event.implicit[0] or text[0] not in _NUMBER_START or len(text) > _MAX_DIGITS:
             return text
-        if _NOT_FINITE.fullmatch(text):
-            self.fail(f"{text} is not a number that can be used here", line)
-        if _INT.fullmatch(text):
+        if (text.isascii() and text.isdigit()) or _INT.fullmatch(text):
             return int(text.replace("_", ""))
         if _FLOAT.fullmatch(text):
             number = float(text.replace("_", ""))
             if not math.isfinite(number):
                 self.fail(f"{_short(text)} is too large a number", line)
             return number
+        if _NOT_FINITE.fullmatch(text):
+            self.fail(f"{text} is not a number that can be used here", line)
         return text
 
     def refuse_tag(self, event: Any, line: int) -> None:
         """Tags (!!python/object and the like) name types, and this reader knows which types there are."""
-        if event.tag not in (None, "!"):
+        if event.tag is not None and event.tag != "!":
             self.fail(f"tags such as {_short(event.tag)!r} are not allowed", line, hint="write a plain value")
 
     def fail(self, message: str, line: int | None, loc: Loc | None = None, *, hint: str | None = None) -> NoReturn:
@@ -272,7 +272,11 @@ def _parse_json(text: str, name: str) -> Any:
         raise InputError(f"not valid JSON: {error.msg}", where=f"{name}:{error.lineno}") from None
     except RecursionError:
         raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name) from None
-    for depth, text_found in _walk(value):
+    values = 0
+    for depth, text_found, size in _walk(value):
+        values += size
+        if values > MAX_VALUES:
+            raise InputError(f"more than {MAX_VALUES:,} values in one file", where=name)
         if depth > MAX_DEPTH:
             raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name)
         if text_found is not None and not _encodable(text_found):
@@ -280,16 +284,16 @@ def _parse_json(text: str, name: str) -> Any:
     return value
 
 
-def _walk(value: Any) -> Iterator[tuple[int, str | None]]:
-    """Depth of every container and every text in it, keys too."""
+def _walk(value: Any) -> Iterator[tuple[int, str | None, int]]:
+    """Depth of every container, every text in it, keys too, and how many values a container holds."""
     todo: list[tuple[Any, int]] = [(value, 1)]
     while todo:
         item, depth = todo.pop()
         if isinstance(item, str):
-            yield 0, item
+            yield 0, item, 0
         elif isinstance(item, dict | list):
-            yield depth, None
             children = [*item, *item.values()] if isinstance(item, dict) else item
+            yield depth, None, len(children)
             todo.extend((child, depth + 1) for child in children)
 
 

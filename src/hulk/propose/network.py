@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -107,6 +108,7 @@ def _load(folder: Path) -> Network:
         raise _UnusableError(f"{folder / CARD} is not of format {FORMAT}")
     if card.get("sha256") != hashlib.sha256(data).hexdigest():
         raise _UnusableError(f"{folder / FILE} is not the file its card {CARD} describes (sha256 differs)")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports to its maker and leaves a file in /tmp
     try:
         import onnxruntime
     except ImportError:

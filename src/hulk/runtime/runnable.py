@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import stat
-from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
@@ -61,18 +57,6 @@ def check_inputs(settings: Settings) -> None:
         check_file(settings.tokenizer)
     if settings.weights is not None:
         kind_of(settings.weights)
-
-
-def check_output(path: Path) -> None:
-    """InputError where a file cannot be written, before a run that would end with it."""
-    with suppress(OSError):
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a pipe may wait for a reader for ever
-            raise InputError("cannot write this file: it is a folder, a pipe or a socket", where=str(path))
-    place = path if path.exists() else path.parent
-    if not os.access(place, os.W_OK):
-        why = "no permission" if place.exists() else "no such folder"
-        raise InputError(f"cannot write this file: {why}", where=str(path))
 
 
 def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
