@@ -181,9 +181,9 @@ def measure(jobs: Sequence[Job]) -> str:
 
 def render(systems: Sequence[System], jobs: Sequence[Job], left_out: Mapping[str, str], screen: Console) -> None:
     """The ranking, what it means for each job, and what is to be said of them."""
-    from rich.markup import escape
+    from hulk.cli.screen import styled
 
-    screen.print(f"[bold]{escape(measure(jobs))}[/bold], the least is the best\n")
+    screen.print(styled((measure(jobs), "bold"), ", the least is the best\n"))
     _ranking(systems, screen)
     screen.print(f"\n{_verdict(systems)}\n")
     steps = {system.name: {name: one.seconds for name, one in system.result.placed.items()} for system in systems}
@@ -193,7 +193,7 @@ def render(systems: Sequence[System], jobs: Sequence[Job], left_out: Mapping[str
         finish = {system.name: system.score.finish for system in systems}
         _by_job("until its tokens are used up", systems, limited, finish, screen)
     for line in _notes(systems, jobs, left_out):
-        screen.print(escape(line), style="dim")
+        screen.print(line, style="dim")
 
 
 def _ranking(systems: Sequence[System], screen: Console) -> None:
@@ -260,15 +260,12 @@ def _by_job(
     screen: Console,
 ) -> None:
     """A row a system, a column a job."""
-    from rich.markup import escape
-
     from hulk.cli.screen import table
     from hulk.units import format_time
 
     for first in range(0, len(jobs), _COLUMNS):
         part = jobs[first : first + _COLUMNS]
-        heads = [escape(name) for name in part]
-        rows = table(what, *heads, right=heads)
+        rows = table(what, *part, right=part)
         for system in systems:
             own = seconds[system.name]
             rows.add_row(system.name, *(format_time(own[name]) if name in own else "waits" for name in part))

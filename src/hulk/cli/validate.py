@@ -116,8 +116,6 @@ def to_json(results: Sequence[SystemResult], jobs: Sequence[Job], steps: int) ->
 
 def render(results: Sequence[SystemResult], jobs: Sequence[Job], screen: Console) -> None:
     """One table, a row a job of a system, and what is to be said of them."""
-    from rich.markup import escape
-
     from hulk.cli.screen import table
     from hulk.units import format_time
 
@@ -127,7 +125,7 @@ def render(results: Sequence[SystemResult], jobs: Sequence[Job], screen: Console
         for name, predicted, measured in _jobs(result, [job.name for job in jobs]):
             rows.add_row(
                 result.name,
-                escape(name),
+                name,
                 "waits" if predicted is None else format_time(predicted),
                 "not run" if measured is None else format_time(measured),
                 "" if predicted is None or measured is None else f"{predicted / measured - 1:+.1%}",
@@ -137,7 +135,7 @@ def render(results: Sequence[SystemResult], jobs: Sequence[Job], screen: Console
     scores = {result.name: found.running for result in results if (found := result.measured_score(jobs)) is not None}
     if scores:
         least = min(scores.values())
-        screen.print(f"\nmeasured {escape(measure(jobs))}, the least is the best")
+        screen.print(f"\nmeasured {measure(jobs)}, the least is the best")
         sums = table("", "system", "sum", "against hulk", right=("sum", "against hulk"))
         for name in sorted(scores, key=lambda name: scores[name]):
             ratio = f"×{scores[name] / scores['hulk']:.3g}" if "hulk" in scores else "–"
@@ -145,7 +143,7 @@ def render(results: Sequence[SystemResult], jobs: Sequence[Job], screen: Console
         screen.print(sums)
     for result in results:
         for job, text in (*((f"{j} waits", t) for j, t in result.waiting.items()), *result.notes.items()):
-            screen.print(escape(f"{result.name}, {job}: {text}"), style="dim")
+            screen.print(f"{result.name}, {job}: {text}", style="dim")
 
 
 def _jobs(result: SystemResult, jobs: Sequence[str]) -> list[tuple[str, float | None, float | None]]:
