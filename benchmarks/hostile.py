@@ -205,7 +205,7 @@ def troubles(case: Case, done: Done, before: dict[str, str], after: dict[str, st
         found["overwritten"] = ", ".join(lost)
     if new := [name for name in after if name not in before and name not in allowed]:
         found["left_behind"] = ", ".join(new)
-    if "--json" in case.argv and done.code in (0, 3) and not case.stream:
+    if "--json" in case.argv and "--help" not in case.argv and done.code in (0, 3) and not case.stream:
         try:
             json.loads(done.stdout, parse_constant=float.fromhex)
         except ValueError as error:
