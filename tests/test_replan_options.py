@@ -48,7 +48,7 @@ def hulk(files: tuple[str, ...], *options: str) -> tuple[int, str]:
         (lost("rome-2", "rome-2"), 0, "a step, before"),
         (lost(*BERT), 0, "goes back to its last checkpoint"),
         (lost(*EVERY), 3, "cannot run any more: no machine is left"),
-        (lost(*EVERY[:5]), 3, "cannot run any more: no group of machines"),
+        (lost(*EVERY[:5]), 3, "cannot run any more: it would fit if the other jobs left it more machines"),
         ((*lost(*EVERY), "--joined", "new.yaml"), 3, "to rome-9"),
         ((*lost("rome-2"), "--joined", "new.yaml", "--horizon", "1e300 d"), 0, "a step"),
         ((*lost("rome-2"), "--horizon", "1 µs"), 0, "a step"),
