@@ -75,11 +75,13 @@ def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
     begin = time.monotonic()
     points: list[tuple[float, float]] = []
 
-    def report(cost: float) -> None:
+    search = scene.search(1, seed)
+
+    def report(deal: Deal) -> None:
+        cost = search.cost(deal)
         if not points or cost < points[-1][1]:
             points.append((time.monotonic() - begin, cost))
 
-    search = scene.search(1, seed)
     network = load(folder) if folder and planner.asks_network(search) else None
     search.report = report
     length, end = given.first, begin + given.cap
