@@ -91,18 +91,26 @@ def test_the_plan_is_not_written_over_another_input(files, name):
     assert (folder / name).read_text() == before
 
 
-def test_the_plan_may_replace_the_old_one_and_the_same_words_then_change_nothing(files):
+def test_the_same_words_on_the_new_plan_change_nothing(files):
     folder = Path(files[0]).parent
     words = (*lost("rome-2"), "--joined", str(folder / "new.yaml"), "--horizon", "30 d")
-    code, said = hulk(files, *words, "-o", files[0])
+    code, said = hulk(files, *words, "-o", str(folder / "new.json"))
     assert code == 0, said
-    plan = load_plan(Path(files[0]))
+    plan = load_plan(folder / "new.json")
     assert "rome-9" in {s.machine for own in plan.jobs.values() for p in own.pipelines for s in p.stages}
-    for _ in range(2):
-        code, said = hulk(files, *words, "-o", files[0], "--json")
+    again = (str(folder / "new.json"), *files[1:])
+    for turn in range(2):
+        code, said = hulk(again, *words, "-o", str(folder / f"again-{turn}.json"), "--json")
         assert code == 0, said
         assert not json.loads(said)["changed"]
-        assert load_plan(Path(files[0])).jobs == plan.jobs
+        assert load_plan(folder / f"again-{turn}.json").jobs == plan.jobs
+
+
+def test_the_plan_is_not_written_over_the_one_that_is_read(files):
+    before = Path(files[0]).read_text()
+    code, said = hulk(files, *lost("rome-2"), "-o", files[0])
+    assert (code, "which this command reads" in " ".join(said.split())) == (2, True)
+    assert Path(files[0]).read_text() == before
 
 
 def test_jobs_that_the_plan_does_not_know_are_named(files):

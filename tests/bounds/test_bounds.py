@@ -12,7 +12,7 @@ import small
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
-from hulk.cost.price import price_plan
+from hulk.cost.price import Prepared, prepare
 from hulk.cost.tables import empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -63,8 +63,10 @@ def test_every_objective(objective):
             cluster, jobs, compute=COMPUTE, objective=objective, evaluations=600, seed=seed, pins=pins, time_limit=20
         )
         assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
-        price = price_plan(result.plan, cluster, jobs, compute=COMPUTE)
-        assert simulate(result.plan, cluster, jobs, compute=COMPUTE).jobs.keys() == price.jobs.keys()
+        by_name = {job.name: job for job in jobs}
+        ready = [prepare(by_name[name], own, cluster, compute=COMPUTE) for name, own in result.plan.jobs.items()]
+        assert all(isinstance(one, Prepared) for one in ready)
+        assert simulate(ready, cluster).steps.keys() == result.plan.jobs.keys()
 
 
 def test_the_network_and_the_paper():

@@ -60,9 +60,7 @@ def objective_of(max_cost: str | None, min_throughput: float | None, *, cheapest
     """The options --max-cost, --min-throughput and --cheapest."""
     if max_cost is not None and min_throughput is not None and not cheapest:
         hint = "choose one of them, or add --cheapest to keep both"
-        raise InputError(
-            "--max-cost (most throughput) and --min-throughput (least money) cannot go together", hint=hint
-        )
+        raise InputError("--max-cost and --min-throughput cannot go together: which is to be best?", hint=hint)
     most = None if max_cost is None else parse(max_cost, Dimension.HOURLY)
     for option, given, limit in (
         ("--max-cost", max_cost, most),
