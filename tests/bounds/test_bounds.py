@@ -56,11 +56,11 @@ def scene(seed: int) -> tuple[Cluster, list[Job]]:
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
 def test_every_objective(objective):
-    for seed in range(6):
+    for seed in range(16):
         cluster, jobs = scene(seed)
         pins = {jobs[0].name: frozenset({cluster.machines[-1].name})} if seed % 2 else None
         result = plan_jobs(
-            cluster, jobs, compute=COMPUTE, objective=objective, evaluations=600, seed=seed, pins=pins, time_limit=20
+            cluster, jobs, compute=COMPUTE, objective=objective, evaluations=1000, seed=seed, pins=pins, time_limit=20
         )
         assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
         by_name = {job.name: job for job in jobs}

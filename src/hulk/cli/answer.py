@@ -47,7 +47,7 @@ def render_plan(
             why = f" ({found.obstacle}): {one_line(found.reason)}\n"
             screen.print(styled((job.name, "bold"), ": ", ("cannot run", "red"), why))
         elif found is not None:
-            _job(plan.jobs[job.name], found, cluster, [hint for hint in hints if hint.job == job.name], screen)
+            _job(job, plan.jobs[job.name], found, cluster, [hint for hint in hints if hint.job == job.name], screen)
     for name, reason in plan.waiting.items():
         screen.print(styled((name, "bold"), " ", ("waits", "yellow"), f": {one_line(reason)}"))
     if plan.idle:
@@ -55,7 +55,7 @@ def render_plan(
         screen.print(f"idle: {by_region(plan.idle, cluster)} ({count(gpus, 'GPU')})", style="dim")
 
 
-def _job(plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequence[WhatIf], screen: Console) -> None:
+def _job(job: Job, plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequence[WhatIf], screen: Console) -> None:
     throughput = f" a step, {format_count(price.tokens_per_second)} tokens/s"
     screen.print(styled((price.job, "bold"), ": ", (format_time(price.step), "bold"), throughput))
     rows = Table.grid(padding=(0, 2, 0, 0))
@@ -67,6 +67,8 @@ def _job(plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequence[WhatI
     rows.add_row("  step", "\n".join(_breakdown(price)))
     rows.add_row("  memory", tightest(price))
     rows.add_row("  cost", _money(price))
+    if job.deadline is not None and price.finish is not None:
+        rows.add_row("  deadline", _deadline(job.deadline, price.finish))
     rows.add_row("  bottleneck", price.bottleneck)
     if hints:
         rows.add_row("  would help", "\n".join(hint.text for hint in hints))
@@ -191,6 +193,13 @@ def _money(price: JobPrice) -> str:
     if price.finish is not None and price.finish_money is not None:
         parts.append(f"{format_money(price.finish_money)} to finish in {format_time(price.finish)}")
     return ", ".join(parts)
+
+
+def _deadline(deadline: float, finish: float) -> str:
+    """Whether a deadline is met, both in seconds: "5.00 d, met with 1.58 d to spare"."""
+    left = deadline - finish
+    words = f"met with {format_time(left)} to spare" if left >= 0 else f"missed by {format_time(-left)}"
+    return f"{format_time(deadline)}, {words}"
 
 
 def by_region(names: Sequence[str], cluster: Cluster) -> str:
