@@ -203,3 +203,10 @@ def test_hulk47_beats_every_job_alone_on_all_machines():
         alone = arrange(space, range(len(where.machines)))
         assert alone is not None
         assert 0 < result.seconds[each.name] < alone[1]
+
+
+def test_no_job_waits_beside_idle_machines_that_hold_it():
+    """A budget that takes millions of years: beside it, what a waiting job counts for is nothing to a search."""
+    endless = replace(job("bert-large"), name="endless", tokens=1e18)
+    result = quick(cluster(), [endless, job("gpt2-xl")], evaluations=1)
+    assert not result.plan.waiting

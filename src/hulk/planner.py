@@ -31,7 +31,7 @@ from hulk.errors import InputError
 from hulk.propose import paper_policy, starts
 from hulk.propose.network import Proposing
 from hulk.search import dealing, polish
-from hulk.search.assign import choose, ways_of
+from hulk.search.assign import choose, placed_on, ways_of
 from hulk.search.dealing import Deal
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
@@ -177,12 +177,23 @@ def _without(job: str, keep_from: Mapping[str, frozenset[str]], pins: Mapping[st
 def _result(polisher: Polisher, state: State) -> PlanResult:
     """The state as a plan, scored by its price in full, without slack."""
     spaces = polisher.groups.spaces
+    _place_waiting(spaces, state)
     objective = replace(polisher.objective, slack=0.0)
     plan, outcomes = _finish(spaces, state, objective)
     seconds = {space.job.name: outcome.seconds for space, outcome in zip(spaces, outcomes, strict=True)}
     score = objective.score([space.job for space in spaces], outcomes)
     tried = polisher.groups.tried + sum(space.evaluations for space in spaces)
     return PlanResult(plan, seconds, score, tried, polisher.groups.hurried)
+
+
+def _place_waiting(spaces: Sequence[JobSpace], state: State) -> None:
+    """Jobs that still wait take idle machines that hold them: no search may have looked at just these."""
+    for job, space in enumerate(spaces):
+        if state.skeletons[job] is None:
+            idle = set(range(len(space.cluster.machines))) - set(state.owner)
+            found = placed_on(space, idle)
+            if found is not None:
+                state.apply({job: found[0]}, {job: found[1]})
 
 
 def load_compiled(space: JobSpace) -> None:

@@ -4,7 +4,7 @@ with its seconds and dollars; and of these one for every job, so that the object
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from hulk.search.state import State
 Rates = NDArray[np.float64]
 _FAIR_SHARES = 4
 _SWEEPS = 6
+_FEW_CENTRES = 4
 _MOST_WAYS = 300
 _WAITS = Outcome(None)
 
@@ -161,12 +162,32 @@ def choose(
     return [state for _, state in sorted(found.values(), key=lambda entry: entry[0])]
 
 
+def placed_on(space: JobSpace, free: Collection[int]) -> tuple[Skeleton, float] | None:
+    """The job on some of these machines, with the seconds of a step; None where no group of them was found to hold it.
+    All of them around each place are tried first."""
+    usable = space.allowed.intersection(free)
+    if not usable or not space.pins <= usable:
+        return None
+    rng = np.random.default_rng(0)
+    for growing in candidate_groups(space, machine_rates(space), rng, _FEW_CENTRES, len(usable), usable):
+        for group in reversed(growing):
+            found = arrange(space, sorted(space.pins.union(group)), quick=True)
+            if found is not None and found[1] >= 0:
+                return found
+    return None
+
+
 def candidate_groups(
-    space: JobSpace, rate: Rates, rng: np.random.Generator, most_centres: int, most: int
+    space: JobSpace,
+    rate: Rates,
+    rng: np.random.Generator,
+    most_centres: int,
+    most: int,
+    free: Collection[int] | None = None,
 ) -> list[list[list[int]]]:
     """For several places, groups of growing size around it, nearest machines first, each large enough to hold the
-    model; at most `most` machines unless the model needs more."""
-    usable = np.array(sorted(space.allowed), np.int64)
+    model; at most `most` machines unless the model needs more, and of those that are `free` where that is given."""
+    usable = np.array(sorted(space.allowed if free is None else space.allowed.intersection(free)), np.int64)
     if not usable.size:
         return []
     of_machine = np.array(space.places.of_machine)

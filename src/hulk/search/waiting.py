@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from hulk.cost.step import stage_memory
 from hulk.domain.plan import Recompute
-from hulk.search.assign import candidate_groups, machine_rates, state_bytes
+from hulk.search.assign import placed_on, state_bytes
 from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import arrange
 from hulk.search.skeleton import Settings
 from hulk.units import format_size
-
-_CENTRES = 4
 
 
 class _Tightest(NamedTuple):
@@ -48,7 +43,7 @@ def why_waiting(space: JobSpace, *, alone: bool) -> str:
             "sequence or GPUs with more memory would help"
         )
     pinned = " with the machines it must use" if space.pins else ""
-    if not alone and _fits_alone(space):
+    if not alone and placed_on(space, space.allowed) is not None:
         return f"it would fit{pinned} if the other jobs left it more machines: they have the ones it needs"
     return (
         f"no group of machines that reach each other was found that holds its {format_size(need)} of weights and "
@@ -81,15 +76,3 @@ def _too_large_layer(space: JobSpace) -> _Tightest | None:
         if best is not None:
             return best
     return None
-
-
-def _fits_alone(space: JobSpace) -> bool:
-    """Whether the job was found a place with all its machines free: on the largest groups around several places."""
-    rng = np.random.default_rng(0)
-    most = len(space.allowed)
-    for growing in candidate_groups(space, machine_rates(space), rng, _CENTRES, most):
-        for group in (growing[-1:], growing[:1])[: len(growing)]:
-            found = arrange(space, sorted(space.pins.union(*group)), quick=True)
-            if found is not None and found[1] >= 0:
-                return True
-    return False
