@@ -4,7 +4,7 @@ with its seconds and dollars; and of these one for every job, so that the object
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +14,14 @@ from hulk.cost.memory import optimizer_bytes, weight_bytes
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.seeds import arrange, base_settings, slots_of, tune
-from hulk.search.skeleton import Settings, Skeleton
+from hulk.search.skeleton import Settings, Skeleton, Slot
 from hulk.search.state import State
 
 Rates = NDArray[np.float64]
 _FAIR_SHARES = 4
 _SWEEPS = 6
 _FEW_CENTRES = 4
+_CHEAPEST, _FASTEST = 8, 2  # places of which a part of one machine is tried
 _MOST_WAYS = 300
 _WAITS = Outcome(None)
 
@@ -67,7 +68,7 @@ def ways_of(
     rate = machine_rates(space)
     most = max(1, _FAIR_SHARES * len(space.allowed) // jobs)
     ways: dict[Skeleton, Way] = {}
-    made = _skeletons(space, candidate_groups(space, rate, rng, most_centres, most))
+    made = _skeletons(space, rate, candidate_groups(space, rate, rng, most_centres, most))
     hurried = False
     for skeleton in made:
         way = _way(space, skeleton)
@@ -79,9 +80,9 @@ def ways_of(
     return list(ways.values()), hurried
 
 
-def _skeletons(space: JobSpace, groups: Sequence[Sequence[list[int]]]) -> Iterator[Skeleton]:
+def _skeletons(space: JobSpace, rate: Rates, groups: Sequence[Sequence[list[int]]]) -> Iterator[Skeleton]:
     if len(space.pins) <= 1:
-        for machine in sorted(space.pins) or _one_of_each_place(space):
+        for machine in sorted(space.pins) or _worth_trying(space, rate):
             yield from _parts(space, machine)
     longest = max((len(growing) for growing in groups), default=0)
     for size in range(longest):  # small groups of all places first: the clock may end this
@@ -92,11 +93,15 @@ def _skeletons(space: JobSpace, groups: Sequence[Sequence[list[int]]]) -> Iterat
                     yield found[0]
 
 
-def _one_of_each_place(space: JobSpace) -> list[int]:
+def _worth_trying(space: JobSpace, rate: Rates) -> list[int]:
+    """One machine each of the places whose compute is cheapest, and of the fastest ones."""
     first: dict[int, int] = {}
     for machine in sorted(space.allowed):
         first.setdefault(space.places.of_machine[machine], machine)
-    return list(first.values())
+    hosts = space.cluster.machines
+    cheapest = sorted(first.values(), key=lambda machine: hosts[machine].price / rate[machine])
+    fastest = sorted(first.values(), key=lambda machine: -rate[machine])
+    return list(dict.fromkeys([*cheapest[:_CHEAPEST], *fastest[:_FASTEST]]))
 
 
 def _parts(space: JobSpace, machine: int) -> Iterator[Skeleton]:
@@ -105,7 +110,9 @@ def _parts(space: JobSpace, machine: int) -> Iterator[Skeleton]:
         slots = slots_of(space, machine, degree)
         if slots[0].ranks != degree:
             continue
-        for count in range(1, len(slots) + 1):
+        for count in sorted({1, 2, 3, 4, 6, 8, len(slots) // 2 or 1, len(slots)}):
+            if count > len(slots):
+                continue
             replicas, pipeline = tuple((slot,) for slot in slots[:count]), (tuple(slots[:count]),)
             for chains in (replicas, pipeline) if count > 1 else (pipeline,):
                 if len(chains[0]) > len(space.job.model.layers):
@@ -136,8 +143,12 @@ def choose(
     tries: int,
 ) -> list[State]:
     """A way for every job, no machine twice: several good choices, the best first. Each begins with jobs in another
-    order; then one job after the other changes to what is best beside the others, as long as that helps."""
+    order; then one job after the other changes to what is best beside the others, as long as that helps. Alike machines
+    stand in for each other."""
     jobs = [space.job for space in spaces]
+    members: dict[int, list[int]] = {}
+    for machine, place in enumerate(spaces[0].places.of_machine):
+        members.setdefault(place, []).append(machine)
     found: dict[tuple[Skeleton | None, ...], tuple[Score, State]] = {}
     for attempt in range(tries):
         order = rng.permutation(len(jobs)) if attempt else np.argsort([-state_bytes(space) for space in spaces])
@@ -149,17 +160,34 @@ def choose(
                 taken = {m for i, way in enumerate(chosen) if way and i != j for m in way.machines}
                 outcomes = [way.outcome if way else _WAITS for way in chosen]
                 for way in ways[j]:
-                    if taken.isdisjoint(way.machines):
-                        outcomes[j] = way.outcome
-                        trial = objective.score(jobs, outcomes)
-                        if trial < score:
-                            chosen[j], score = way, trial
+                    outcomes[j] = way.outcome
+                    trial = objective.score(jobs, outcomes)
+                    own = _beside(spaces[j], way, taken, members) if trial < score else None
+                    if own is not None:
+                        chosen[j], score = own, trial
             if score == before:
                 break
         skeletons = tuple(way.skeleton if way else None for way in chosen)
         state = State.of(skeletons, [way.outcome.seconds if way else None for way in chosen])
         found.setdefault(skeletons, (score, state))
     return [state for _, state in sorted(found.values(), key=lambda entry: entry[0])]
+
+
+def _beside(space: JobSpace, way: Way, taken: set[int], members: Mapping[int, Sequence[int]]) -> Way | None:
+    """The way on machines that are not taken: its own, or others of the same places, which are alike; None where there
+    are too few."""
+    if taken.isdisjoint(way.machines):
+        return way
+    new: dict[int, int] = {}
+    for machine in sorted(way.machines):
+        others = members[space.places.of_machine[machine]]
+        free = (m for m in (machine, *others) if m not in taken and m in space.allowed and m not in new.values())
+        found = next((m for m in free if m == machine or m not in way.machines), None)
+        if found is None:
+            return None
+        new[machine] = found
+    chains = tuple(tuple(Slot(new[slot.machine], slot.ranks) for slot in chain) for chain in way.skeleton.chains)
+    return Way(Skeleton(chains, way.skeleton.settings), frozenset(new.values()), way.outcome)
 
 
 def placed_on(space: JobSpace, free: Collection[int]) -> tuple[Skeleton, float] | None:
