@@ -1,0 +1,106 @@
+"""From the state that a search ends with to a plan: cuts and shares refined by the true price, the jobs that wait given
+what is idle, reasons for those that still wait, and all of it checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hulk.cost.price import price_job
+from hulk.cost.report import JobPrice
+from hulk.domain.check import check_plan
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Plan
+from hulk.search.assign import placed_on
+from hulk.search.evaluate import JobSpace
+from hulk.search.objective import Objective, Outcome, Score
+from hulk.search.seeds import arrange, neighbours
+from hulk.search.skeleton import Skeleton
+from hulk.search.state import State
+from hulk.search.waiting import why_waiting
+
+# Warm-ups tried for small plans, more than a search tries.
+_DENSE = (*range(17), 20, 24, 28, 30, 32)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A job's plan, cut and shared, with what it takes and costs."""
+
+    plan: JobPlan
+    outcome: Outcome
+
+
+def finish(spaces: Sequence[JobSpace], state: State, objective: Objective) -> tuple[Plan, list[Outcome]]:
+    """Refined plans of the jobs that run, reasons for those that wait, the machines nobody uses; and every job's
+    outcome."""
+    _place_waiting(spaces, state)
+    choices: list[list[_Made]] = []
+    for space, skeleton in zip(spaces, state.skeletons, strict=True):
+        way = _priced if objective.needs_money else _refined
+        choices.append(way(space, skeleton) if skeleton else [])
+    chosen = _best_together([space.job for space in spaces], choices, objective)
+    outcomes = [made.outcome if made else Outcome(None) for made in chosen]
+    plans = {space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made}
+    waiting = {
+        space.job.name: why_waiting(space, alone=len(spaces) == 1) for space in spaces if space.job.name not in plans
+    }
+    used = {stage.machine for plan in plans.values() for pipeline in plan.pipelines for stage in pipeline.stages}
+    cluster = spaces[0].cluster
+    idle = tuple(machine.name for machine in cluster.machines if machine.name not in used)
+    plan = Plan(plans, idle, waiting)
+    check_plan(plan, cluster, [space.job for space in spaces])
+    return plan, outcomes
+
+
+def _place_waiting(spaces: Sequence[JobSpace], state: State) -> None:
+    """Jobs that still wait take idle machines that hold them: no search may have looked at just these."""
+    for job, space in enumerate(spaces):
+        if state.skeletons[job] is None:
+            idle = set(range(len(space.cluster.machines))) - set(state.owner)
+            found = placed_on(space, idle)
+            if found is not None:
+                state.apply({job: found[0]}, {job: found[1]})
+
+
+def _best_together(jobs: Sequence[Job], choices: Sequence[Sequence[_Made]], objective: Objective) -> list[_Made | None]:
+    """One of each job's choices (None where there is none): the first ones, or others where that is better."""
+    chosen = [made[0] if made else None for made in choices]
+    for job, made in enumerate(choices):
+
+        def scored(one: _Made, job: int = job) -> Score:
+            trial = [one if i == job else other for i, other in enumerate(chosen)]
+            return objective.score(jobs, [other.outcome if other else Outcome(None) for other in trial])
+
+        if made:
+            chosen[job] = min(made, key=scored)
+    return chosen
+
+
+def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
+    """A skeleton's plan with cuts and shares refined; for small ones, the best over other shapes of the same machines
+    and other settings, each refined."""
+    if space.seconds(skeleton) < 0:
+        return []
+    found = [space.plan(skeleton)]
+    if space.is_small(skeleton):
+        again = arrange(space, sorted(skeleton.machines), keep=12)
+        candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
+        for candidate in candidates:
+            for settings in (candidate.settings, *neighbours(space, candidate.settings, _DENSE)):
+                trial = Skeleton(candidate.chains, settings)
+                if space.is_small(trial) and space.seconds(trial) >= 0:
+                    found.append(space.plan(trial, rounds=4))
+    plan, seconds = min(found, key=lambda made: made[1])
+    return [_Made(plan, Outcome(seconds))]
+
+
+def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
+    """A skeleton's plan refined, and as it is: a quicker step sends more bytes an hour, and they cost."""
+    found = []
+    for rounds in (8, 0) if space.seconds(skeleton) >= 0 else ():
+        plan, _ = space.plan(skeleton, rounds=rounds)
+        price = price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
+        if isinstance(price, JobPrice):
+            found.append(_Made(plan, Outcome(price.step, price.money.total)))
+    return found
