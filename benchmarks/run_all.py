@@ -23,6 +23,7 @@ BENCHMARKS = (
     "peers",
     "gnn",
     "hostile",
+    "promises",
 )
 
 
