@@ -11,7 +11,7 @@ from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InputError, nearest
 from hulk.search.objective import Objective, Outcome
-from hulk.units import Dimension, parse
+from hulk.units import Dimension, parse, positive_finite
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,9 @@ def objective_of(max_cost: str | None, min_throughput: float | None, *, cheapest
     if max_cost is not None and min_throughput is not None and not cheapest:
         hint = "choose one of them, or add --cheapest to keep both"
         raise InputError("--max-cost and --min-throughput cannot go together: which is to be best?", hint=hint)
-    most = None if max_cost is None else parse(max_cost, Dimension.HOURLY)
-    for option, given, limit in (
-        ("--max-cost", max_cost, most),
-        ("--min-throughput", min_throughput, min_throughput),
-    ):
-        if limit is not None and not 1e-12 <= limit <= 1e18:
-            raise InputError(
-                f"{option} {given}: not a limit that a plan could be held to", hint="give a positive number"
-            )
+    most = None if max_cost is None else positive_finite(parse(max_cost, Dimension.HOURLY), "--max-cost")
+    if min_throughput is not None:
+        positive_finite(min_throughput, "--min-throughput")
     return Objective(most_dollars_per_second=most, least_tokens_per_second=min_throughput, cheapest=cheapest)
 
 
