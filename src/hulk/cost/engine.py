@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hulk.domain.gpu import GpuType
+from hulk.domain.gpu import GpuType, Precision
 
 MIB = 2.0**20
 GIB = 2.0**30
@@ -28,6 +28,7 @@ class Engine:
                      many flows share the way; otherwise one flow carries it all
     overlap_sync     whether a set of layers starts to sync once the last backward has passed it, not only after the
                      whole stage is done
+    wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
     bucket           bytes that gradients are added up in at a time; sums and the succession of steps are then played
                      through, as `hulk.cost.sums` says. None: by the closed forms of `hulk.cost.step`
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
@@ -42,10 +43,15 @@ class Engine:
     pass_overhead: float = 0.0
     flow_per_rank: bool = False
     overlap_sync: bool = True
+    wire_gradient: int | None = 4
     bucket: float | None = None
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
+
+    def wire_bytes(self, precision: Precision) -> int:
+        """Bytes of a gradient element on its way between replicas."""
+        return precision.bytes if self.wire_gradient is None else self.wire_gradient
 
     def reserved(self, gpu: GpuType) -> float:
         """Bytes of one such GPU that no tensor can have."""
