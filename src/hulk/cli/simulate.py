@@ -28,7 +28,8 @@ def simulate(
     """Play one step of a plan, all jobs side by side, and compare it with the price."""
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console, print_json, table
-    from hulk.cost.price import prepare, price_job
+    from hulk.cost.prepared import prepare
+    from hulk.cost.price import price_job
     from hulk.cost.report import Infeasible
     from hulk.errors import InfeasibleError
     from hulk.io.files import check_output, write_atomic

@@ -29,8 +29,10 @@ class Engine:
     overlap_sync     whether a set of layers starts to sync once the last backward has passed it, not only after the
                      whole stage is done
     wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
-    bucket           bytes that gradients are added up in at a time; sums and the succession of steps are then played
-                     through, as `hulk.cost.sums` says. None: by the closed forms of `hulk.cost.step`
+    bucket           bytes that gradients are added up in at a time, as soon as backward has made them where sums overlap
+                     with it. None: all that a set of layers has, at once
+    message_sums     whether sums, and the succession of steps, are played through message by message, as
+                     `hulk.cost.sums` says
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
     reserve_of       the same, where it was measured for a GPU type
     ring_share_of    share of the bandwidth between machines that an all-reduce reaches, where it was measured for a GPU
@@ -45,6 +47,7 @@ class Engine:
     overlap_sync: bool = True
     wire_gradient: int | None = 4
     bucket: float | None = None
+    message_sums: bool = False
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
@@ -66,7 +69,7 @@ class Engine:
 HULK = Engine(name="hulk", message_overhead=50e-6)
 
 # `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
-TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB)
+TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB, message_sums=True)
 
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces
