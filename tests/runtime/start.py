@@ -110,14 +110,14 @@ def _log(rank: int) -> Any:
 
 
 def _be_rank(rank: int, main: Callable[[Any], None]) -> NoReturn:
-    from torch.distributed import TCPStore
-
-    from hulk.runtime.meeting import leave_together
-
     try:
         with _log(rank) as log:
             os.dup2(log.fileno(), sys.stderr.fileno())
         faulthandler.enable()
+        from torch.distributed import TCPStore
+
+        from hulk.runtime.meeting import leave_together
+
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         address, port, meeting = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), int(os.environ["MEETING"])
         if rank == 0:

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from cases import Case, write_case, write_text
 from start import run_ranks
 
-STEPS, SEED, RATE, DECAY = 6, 3, 1e-2, 0.01
+STEPS, SEED, RATE, DECAY = 6, 3, 1e-2, 0.01  # few steps and long ones: the models must have learnt something
 RANKS = 6
 LIMIT = 300.0
 
