@@ -34,7 +34,8 @@ class Resources(NamedTuple):
 
     host: Ints  # [N]
     rate: Floats  # [2 N + K] bytes/s
-    busy: Floats  # [2 N + K] until when it has something to carry, seconds
+    since: Floats  # [2 N + K] when it last began to be busy, seconds
+    load: Floats  # [2 N + K] for how long from then on it has something to carry
 
 
 @maker
@@ -54,7 +55,7 @@ def resources_of(tables: Tables, plan: Encoded) -> Resources:
         host[n] = known[plan.machine[n]]
         rate[n] = rate[count + n] = tables.card[plan.place[n]]
     rate[2 * count :] = tables.trunk_rate
-    return Resources(host, rate, np.zeros(2 * count + trunks))
+    return Resources(host, rate, np.zeros(2 * count + trunks), np.zeros(2 * count + trunks))
 
 
 @inner
@@ -73,14 +74,23 @@ def resource_at(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int
 
 @inner
 def pass_through(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int, size: float, at: float) -> float:
-    """When `size` bytes that set out from stage a to stage b are through all that they share with others, who go first
-    if they set out before: their own rate not counted. `at` where they share nothing."""
+    """When `size` bytes that set out from stage a to stage b are through all that they share with others at work then:
+    their own rate not counted. `at` where they share nothing."""
     end = at
     for which in range(3):
         r = resource_at(tables, plan, shared, a, b, which)
-        if r >= 0:
-            shared.busy[r] = max(shared.busy[r], at) + size / shared.rate[r]
-            end = max(end, shared.busy[r])
+        if r < 0:
+            continue
+        own = size / shared.rate[r]
+        if at >= shared.since[r] + shared.load[r]:  # it has nothing to do
+            shared.since[r], shared.load[r] = at, own
+            end = max(end, at + own)
+        elif at + own <= shared.since[r]:  # through before others begin
+            end = max(end, at + own)
+        else:
+            shared.since[r] = min(shared.since[r], at)
+            shared.load[r] += own
+            end = max(end, shared.since[r] + shared.load[r])
     return end
 
 
