@@ -22,8 +22,11 @@ from hulk.search.waiting import why_waiting
 # Warm-ups tried for small plans, more than a search tries.
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
 
-# Plans of a job that are played: those that a search takes to be nearly as quick as its best.
-_NEAR, _MOST_NEAR = 1.08, 6
+# Plans of a job that are played: those that a search takes to be nearly as quick as its best, and so many. More of them
+# where messages keep each other waiting, which a search only estimates: the first plays slower by this factor.
+_NEAR, _MOST = 1.03, 4
+_NEAR_CROWDED, _MOST_CROWDED = 1.3, 32
+_CROWDED = 1.02
 
 
 @dataclass(frozen=True)
@@ -93,23 +96,31 @@ def _together(spaces: Sequence[JobSpace], chosen: Sequence[_Made | None]) -> lis
 
 
 def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
-    """A skeleton's plan with cuts and shares refined; for small ones, the best over other shapes of the same machines
-    and other settings, each refined."""
+    """A skeleton's plan with cuts and shares refined; for small ones, and those whose messages keep each other waiting,
+    other shapes of the same machines and other settings too, each refined."""
     if space.seconds(skeleton) < 0:
         return []
     found = [space.plan(skeleton)]
-    if space.is_small(skeleton):
+    crowded = _played(space, found[0][0]) > _CROWDED * found[0][1]
+    if space.is_small(skeleton) or crowded:
         again = arrange(space, sorted(skeleton.machines), keep=12)
         candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
         for candidate in candidates:
             for settings in (candidate.settings, *neighbours(space, candidate.settings, _DENSE)):
                 trial = Skeleton(candidate.chains, settings)
-                if space.is_small(trial) and space.seconds(trial) >= 0:
+                if (space.is_small(trial) or crowded) and space.seconds(trial) >= 0:
                     found.append(space.plan(trial, rounds=4))
     found.sort(key=lambda made: made[1])
-    near = [plan for plan, seconds in found if seconds <= _NEAR * found[0][1]][:_MOST_NEAR]
-    prices = [price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine) for plan in near]
-    return [_Made(plan, Outcome(its.step)) for plan, its in zip(near, prices, strict=True) if isinstance(its, JobPrice)]
+    near, most = (_NEAR_CROWDED, _MOST_CROWDED) if crowded else (_NEAR, _MOST)
+    plans = dict.fromkeys(plan for plan, seconds in found if seconds <= near * found[0][1])
+    return [_Made(plan, Outcome(_played(space, plan))) for plan in list(plans)[:most]]
+
+
+def _played(space: JobSpace, plan: JobPlan) -> float:
+    """Seconds of a step of a plan that fits, as it plays."""
+    price = price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
+    assert isinstance(price, JobPrice), price
+    return price.step
 
 
 def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
