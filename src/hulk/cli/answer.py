@@ -27,6 +27,7 @@ _MOST_NAMES = 12
 _MOST_LINES = 16  # of one pipeline by machine; longer ones are told by region
 _MOST_SHAPES = 6
 _HOUR = 3600.0
+_SHARING = 1.05  # times the step alone, above which what messages wait for each other is said
 
 Stages = Sequence[StagePrice]
 
@@ -65,6 +66,8 @@ def _job(job: Job, plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequ
     rows.add_row("  plan", _settings(plan, price))
     rows.add_row("", "\n".join(pipeline_lines(plan, price)))
     rows.add_row("  step", "\n".join(_breakdown(price)))
+    if price.step > _SHARING * price.alone:
+        rows.add_row("  sharing", _sharing(price))
     rows.add_row("  memory", tightest(price))
     rows.add_row("  cost", _money(price))
     if job.deadline is not None and price.finish is not None:
@@ -173,6 +176,12 @@ def _breakdown(price: JobPrice) -> list[str]:
         if share >= 0.0005:
             lines.append(f"{part:<9}{format_time(seconds):>9}  {share:4.0%}  {bar(share)}")
     return lines
+
+
+def _sharing(price: JobPrice) -> str:
+    more = price.step / price.alone - 1
+    alone = f"{format_time(price.alone)} if each had its way to itself"
+    return f"messages wait for each other on network cards and trunks: {more:+.0%}, {alone}"
 
 
 def tightest(price: JobPrice) -> str:

@@ -54,6 +54,7 @@ def to_json(result: PlanPrice) -> dict[str, object]:
             "step_s": job.step,
             "breakdown_s": asdict(job.breakdown),
             "tokens_per_s": job.tokens_per_second,
+            "alone_s": job.alone,
             "finish_s": job.finish,
             "money_per_step": asdict(job.money) | {"total": job.money.total},
             "finish_money": job.finish_money,

@@ -14,8 +14,9 @@ from hulk.cost.pipeline import run_pipeline
 from hulk.cost.play import Played, play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.report import Breakdown, Infeasible, JobPrice, PlanPrice, StageMemory, StagePrice
-from hulk.cost.step import Durations, Encoded, Floats, Tables
+from hulk.cost.step import ALL, Durations, Encoded, Floats, Tables, step_seconds
 from hulk.cost.sums import shares, steady_step
+from hulk.cost.tables import without_sharing
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
@@ -47,6 +48,7 @@ def _price(prepared: Prepared, played: Played) -> JobPrice:
         pipelines=pipelines,
         money=money,
         tokens_per_second=job.tokens_per_step / total,
+        alone=_alone(prepared, total, played),
         finish=None if job.steps is None else job.steps * total,
         finish_money=None if job.steps is None else job.steps * money.total,
         bottleneck=describe_bottleneck(job, plan, cluster, parts, pipelines),
@@ -67,6 +69,15 @@ def price_plan(
     played = {one.job.name: its for one, its in zip(ready, play(ready), strict=True)}
     prices = {name: one if isinstance(one, Infeasible) else _price(one, played[name]) for name, one in found.items()}
     return PlanPrice(jobs=prices, waiting=dict(plan.waiting), idle=plan.idle)
+
+
+def _alone(prepared: Prepared, total: float, played: Played) -> float:
+    """Seconds of a step that takes `total` if nothing were shared: the passes, messages and sums without waiting for
+    others, and what comes on top of them as it is."""
+    ends = np.zeros((2, len(prepared.stages)))
+    tables = without_sharing(prepared.book.tables)
+    alone = step_seconds(tables, prepared.encoded, prepared.durations, prepared.sets, ends[0], ends[1], ALL)
+    return min(total, alone + total - played.seconds)
 
 
 def _breakdown(

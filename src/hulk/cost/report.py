@@ -91,13 +91,15 @@ class Money:
 @dataclass(frozen=True)
 class JobPrice:
     """A job that runs: seconds, bytes, dollars. `finish` is the seconds to use up the token budget (None: no budget).
-    `times` counts the stages' layers by where their times come from."""
+    `alone` is the seconds of a step if its messages shared no network card and no trunk, neither with each other nor
+    with other jobs'. `times` counts the stages' layers by where their times come from."""
 
     job: str
     breakdown: Breakdown
     pipelines: tuple[tuple[StagePrice, ...], ...]
     money: Money
     tokens_per_second: float
+    alone: float
     finish: float | None
     finish_money: float | None
     bottleneck: str
