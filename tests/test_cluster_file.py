@@ -9,6 +9,7 @@ import pytest
 
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster, Origin
+from hulk.errors import InputError
 from hulk.io import estimate
 from hulk.io.cluster_file import load_cluster, read_cluster
 from hulk.io.jobs_file import read_jobs
@@ -41,6 +42,22 @@ def test_machines_spread_out_with_overrides_and_defaults() -> None:
     assert got.gpu_count == 32
     assert got.egress("rome-1", "p-1") == pytest.approx(0.09e-9)
     assert got.egress("p-1", "rome-1") == 0.0
+
+
+@pytest.mark.parametrize("words", ["8 x 200 Gbit/s", "8x200 Gbit/s", "8 × 200 Gbit/s"])
+def test_several_network_cards(words: str) -> None:
+    got = cluster(base=BASE.replace("10 Gbit/s", words)).machine("rome-1")
+    assert (got.cards, got.network, got.card) == (8, 200e9, 25e9)
+    one_flow = cluster(base=BASE.replace("10 Gbit/s", words)).link("rome-1", "rome-2")
+    assert one_flow.bandwidth == 25e9
+
+
+@pytest.mark.parametrize(
+    "words", ["0 x 200 Gbit/s", "65 x 200 Gbit/s", "8 x", "8 x 8 x 200 Gbit/s", "x 200 Gbit/s", "8 x 0 Gbit/s"]
+)
+def test_cards_that_cannot_be(words: str) -> None:
+    with pytest.raises(InputError, match=r"machines\[0\].network"):
+        cluster(base=BASE.replace("10 Gbit/s", words))
 
 
 def test_what_nobody_measured_is_estimated() -> None:

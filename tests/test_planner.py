@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
+from hulk.cost.prepared import prepare
 from hulk.cost.price import price_job, price_plan
 from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
@@ -26,6 +27,7 @@ from hulk.planner import plan_jobs
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.objective import Objective
 from hulk.search.seeds import arrange
+from hulk.simulate import simulate
 
 COMPUTE = ComputeModel(bundled_profiles())
 TEXT = """
@@ -210,3 +212,49 @@ def test_no_job_waits_beside_idle_machines_that_hold_it():
     endless = replace(job("bert-large"), name="endless", tokens=1e18)
     result = quick(cluster(), [endless, job("gpt2-xl")], evaluations=1)
     assert not result.plan.waiting
+
+
+TWO_SITES = """
+regions: {east: {at: [40, -83]}, west: {at: [45.6, -121.2]}}
+machines:
+  - {name: e, count: 8, region: east, gpu: v100-16, gpus: 1, network: 10 Gbit/s}
+  - {name: w, count: 8, region: west, gpu: v100-16, gpus: 1, network: 10 Gbit/s}
+links:
+  - {between: [east, west], latency: 30 ms, bandwidth: 2 Gbit/s, trunk: 2 Gbit/s}
+"""
+
+
+def simulated(result, where, jobs) -> dict[str, float]:
+    ready = [prepare(each, result.plan.jobs[each.name], where, compute=COMPUTE) for each in jobs]
+    return simulate(ready, where).steps
+
+
+def test_a_plan_over_a_narrow_trunk_is_priced_as_it_plays_and_beats_half_the_machines():
+    where, jobs = cluster(TWO_SITES), [job("gpt2-xl", 256)]
+    result = quick(where, jobs, evaluations=4000)
+    assert simulated(result, where, jobs) == pytest.approx(result.seconds, rel=1e-6)
+    east = replace(where, regions=where.regions[:1], machines=tuple(where.in_region("east")))
+    half = quick(east, jobs, evaluations=4000)
+    assert result.seconds["gpt2-xl"] <= 1.01 * half.seconds["gpt2-xl"]
+
+
+def test_jobs_that_share_a_trunk_are_priced_together():
+    where = cluster(TWO_SITES.replace("8", "4", 2))
+    jobs = [job("gpt2-xl", 64), job("bert-large", 128)]
+    result = quick(where, jobs)
+    assert simulated(result, where, jobs) == pytest.approx(result.seconds, rel=1e-6)
+
+
+def test_machines_of_one_place_that_are_kept_apart_share_no_sums():
+    text = """
+regions: {a: {at: [50, 0]}, b: {at: [45, 10]}}
+machines:
+  - {name: a, count: 3, region: a, gpu: a100-40, gpus: 1}
+  - {name: b, region: b, gpu: rtx-3090, gpus: 1}
+links:
+  - {inside: a, blocked: true}
+  - {between: [a, b], latency: 5 ms, bandwidth: 10 Gbit/s}
+"""
+    where, jobs = cluster(text), [job("bert-large", 256)]
+    result = quick(where, jobs, evaluations=3000)
+    assert price_plan(result.plan, where, jobs, compute=COMPUTE).feasible

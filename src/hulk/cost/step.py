@@ -237,8 +237,10 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
 
 @maker
 def _any_blocked(tables: Tables, plan: Encoded) -> bool:
-    """Whether any two places of a plan cannot talk: mostly none, and then no two stages need to be looked at."""
+    """Whether any two machines of a plan may not be able to talk: mostly none, and then no two stages need to be looked
+    at. Machines of one place may be kept from each other too."""
     found = np.empty(tables.latency.shape[0], np.int64)
+    whose = np.empty(tables.latency.shape[0], np.int64)  # the first machine found there
     count = 0
     for n in range(plan.place.shape[0]):
         place = plan.place[n]
@@ -246,13 +248,15 @@ def _any_blocked(tables: Tables, plan: Encoded) -> bool:
         for i in range(count - 1, -1, -1):
             if found[i] == place:
                 known = True
+                if plan.machine[n] != whose[i] and tables.latency[place, place] == np.inf:
+                    return True
                 break
         if known:
             continue
         for i in range(count):
             if tables.latency[place, found[i]] == np.inf or tables.latency[found[i], place] == np.inf:
                 return True
-        found[count] = place
+        found[count], whose[count] = place, plan.machine[n]
         count += 1
     return False
 
