@@ -56,14 +56,16 @@ _UPDATE_EFFICIENCY = 0.55
 """Share of memory bandwidth that fused AdamW reached on an H200 (336M parameters in 3.7 ms; 28 bytes each)."""
 
 
-def update_time(params: float, gpu: GpuType, precision: Precision, optimizer: Optimizer) -> float:
-    """Seconds of the (fused) optimizer step for that many parameters on one GPU.
+def update_time(
+    params: float, gpu: GpuType, precision: Precision, optimizer: Optimizer, *, copies: float = 0.0
+) -> float:
+    """Seconds of the (fused) optimizer step for that many parameters on one GPU. `copies`: bytes that an engine moves
+    besides for each parameter, where weights are in 16 bits.
 
-    The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`, so
-    `precision` does not enter; it is asked for because a low-precision optimizer would change that.
+    The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`.
     """
-    del precision
-    return params * _UPDATE_BYTES[optimizer] / (gpu.memory_bandwidth * _UPDATE_EFFICIENCY)
+    moved = _UPDATE_BYTES[optimizer] + (copies if precision.bytes == 2 else 0.0)
+    return params * moved / (gpu.memory_bandwidth * _UPDATE_EFFICIENCY)
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,19 @@ class ComputeModel:
         attention: Attention,
         microbatch: int,
         tensor_parallel: int,
+        fused: bool = False,
+        hidden: float = 0.0,
+        power_limited: bool = False,
     ) -> LayerTime:
-        """Forward and backward seconds of a layer of `model`, given itself or as its index."""
+        """Forward and backward seconds of a layer of `model`, given itself or as its index. `fused`: the engine joins
+        memory-bound operations into few kernels; `hidden`: the share of tensor parallel's all-reduces that it hides;
+        `power_limited`: at the clock that GPUs keep for hours."""
         asked = model.layers[layer] if isinstance(layer, int) else layer
-        key = (model.name, model.sequence, asked, gpu.name, precision, attention, microbatch, tensor_parallel)
+        how = (precision, attention, microbatch, tensor_parallel, fused, hidden, power_limited)
+        key = (model.name, model.sequence, asked, gpu.name, *how)
         known = self._known.get(key)
         if known is None:
-            question = _Question(model, asked, gpu, precision, attention, microbatch, tensor_parallel)
+            question = _Question(model, asked, gpu, *how)
             known = self._known[key] = self._answer(question)
         return known
 
@@ -158,6 +166,9 @@ class ComputeModel:
             microbatch=question.microbatch,
             tensor_parallel=question.tensor_parallel,
             constants=self.constants,
+            fused=question.fused,
+            hidden=question.hidden,
+            power_limited=question.power_limited,
         )
 
 
@@ -169,6 +180,9 @@ class _Question(NamedTuple):
     attention: Attention
     microbatch: int
     tensor_parallel: int
+    fused: bool
+    hidden: float
+    power_limited: bool
 
     def at(self, microbatch: int, tensor_parallel: int) -> _Question:
         return self._replace(microbatch=microbatch, tensor_parallel=tensor_parallel)
