@@ -3,7 +3,8 @@
 One JSON object a line (`data/published_runs.jsonl`, and any file with the same fields):
 
     config                    shape of the model, in the fields of a Hugging Face config.json
-    sequence, microbatch, global_batch   tokens of a sequence; sequences of a microbatch, and of a step over all replicas
+    sequence                  tokens of a sequence
+    microbatch, global_batch  sequences of a microbatch; of a step, over all replicas
     tensor, pipeline, data    degrees; `chunks`: pieces of the model that a stage holds (interleaved 1F1B), 1: plain
     zero                      0: nothing sharded, 1: the optimizer's state, 3: parameters too (FSDP)
     sequence_parallel, overlap_tensor, compiled   Megatron's sequence parallelism; tensor parallel communication hidden
