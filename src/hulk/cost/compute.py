@@ -64,8 +64,9 @@ def update_time(
 
     The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`.
     """
-    moved = _UPDATE_BYTES[optimizer] + (copies if precision.bytes == 2 else 0.0)
-    return params * moved / (gpu.memory_bandwidth * _UPDATE_EFFICIENCY)
+    passes = _UPDATE_BYTES[optimizer] / _UPDATE_EFFICIENCY
+    passes += copies / roofline.REACHED_BANDWIDTH if precision.bytes == 2 else 0.0
+    return params * passes / gpu.memory_bandwidth
 
 
 @dataclass(frozen=True)

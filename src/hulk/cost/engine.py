@@ -26,6 +26,8 @@ class Engine:
                      ones, and all with infinity, overlap with compute
     message_overhead seconds a transfer costs besides the wire (launches, metadata, the host's part)
     pass_overhead    seconds a pass costs besides its layers (the schedule's own work on the host)
+    step_overhead    seconds a step costs besides its passes and its update (the host waits for the loss and the
+                     gradients' norm, and reads the next batch)
     flow_per_rank    whether each tensor parallel rank sends its slice of an activation in a flow of its own, so that as
                      many flows share the way; otherwise one flow carries it all
     overlap_sync     whether a set of layers starts to sync once the last backward has passed it, not only after the
@@ -49,6 +51,7 @@ class Engine:
     blocking_above: float = float("inf")
     message_overhead: float = 0.0
     pass_overhead: float = 0.0
+    step_overhead: float = 0.0
     flow_per_rank: bool = False
     fused_kernels: bool = False
     hidden_exchange: float = 0.0
@@ -106,6 +109,7 @@ MEGATRON_DEEPSPEED = Engine(
 MEGATRON = Engine(
     name="megatron",
     message_overhead=50e-6,
+    step_overhead=20e-3,
     flow_per_rank=True,
     fused_kernels=True,
     power_limited=True,

@@ -41,6 +41,10 @@ _TABLE_PASSES = 2.0
 """An embedding's gradient is a whole table: filled with zeros, then written."""
 
 
+REACHED_BANDWIDTH = 0.8
+"""Share of the peak bandwidth that large memory-bound kernels reach in training (a plain copy reaches 0.9)."""
+
+
 class Unit(StrEnum):
     """The kinds of matrix unit that reach different shares of their peak.
 
@@ -133,9 +137,7 @@ class Joined:
     moved_backward: float
 
 
-_REACHED = 0.8
-"""Share of the peak bandwidth that large memory-bound kernels reach in training (a plain copy reaches 0.9)."""
-JOINED = Joined(moved_forward=1.0 / _REACHED, moved_backward=1.8 / _REACHED)
+JOINED = Joined(moved_forward=1.0 / REACHED_BANDWIDTH, moved_backward=1.8 / REACHED_BANDWIDTH)
 
 # Passes over a 16-bit score matrix, forward and backward, where the softmax is one kernel that works in fp32 inside.
 # Fused softmax: product (1), scale-mask-softmax (2), product (1); backward: two products (2), softmax (3), two products
@@ -265,8 +267,9 @@ def pass_times(
     backward += (c.logits_backward if head else moving.moved_backward) * done.moved
     if attention.writes_scores:
         there, back = _score_passes(c, attention, precision, joined)
-        forward += c.attention * done.attention + done.dropped + there * done.scores
-        backward += 2.0 * c.attention * done.attention + done.dropped + back * done.scores
+        dropped = done.dropped if joined is None else _mask_share(precision) / REACHED_BANDWIDTH * done.dropped
+        forward += c.attention * done.attention + dropped + there * done.scores
+        backward += 2.0 * c.attention * done.attention + dropped + back * done.scores
     elif flash is not None:
         forward += flash.forward * done.flash
         backward += flash.backward * done.flash
@@ -285,13 +288,19 @@ def flash_of(gpu: GpuType) -> Flash | None:
     return FLASH_BY_GENERATION.get(_generation(gpu)[0])
 
 
+def _mask_share(precision: Precision) -> float:
+    """What dropout moves over what `Work.dropped` counts: a mask of one byte is half of a 16-bit element, not a
+    quarter."""
+    return (2.0 + 1.0 / precision.bytes) / 2.25
+
+
 def _score_passes(
     constants: Constants, attention: Attention, precision: Precision, joined: Joined | None
 ) -> tuple[float, float]:
     """How often a score matrix is moved, forward and backward."""
     if attention is Attention.FUSED_SOFTMAX or (joined is not None and precision.bytes == 2):
         there, back = SCORE_PASSES[attention]
-        return there / _REACHED, back / _REACHED
+        return there / REACHED_BANDWIDTH, back / REACHED_BANDWIDTH
     if precision.bytes == 2:
         return constants.scores16_forward, constants.scores16_backward
     return constants.scores_forward, constants.scores_backward
