@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from hulk.cost import roofline
 from hulk.cost.profiles import Curve, ProfileBook
-from hulk.cost.roofline import FITTED, Constants
+from hulk.cost.roofline import FITTED, SUSTAINED, Constants
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention, Optimizer
 from hulk.domain.model import Layer, LayerKind, Model
@@ -75,6 +76,7 @@ class ComputeModel:
 
     profiles: ProfileBook = field(default_factory=ProfileBook)
     constants: Constants = FITTED
+    sustained: Mapping[int, float] = field(default_factory=lambda: SUSTAINED)
     _known: dict[tuple[object, ...], LayerTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def layer_times(
@@ -158,6 +160,12 @@ class ComputeModel:
             return None
         return curve
 
+    def _sustained(self, question: _Question) -> float:
+        """How much longer 16-bit products take at the clock that a GPU keeps for hours."""
+        if not question.power_limited or question.precision.bytes != 2:
+            return 1.0
+        return self.sustained.get(roofline.generation(question.gpu)[0], 1.0)
+
     def _roofline(self, question: _Question) -> tuple[float, float]:
         return roofline.layer_time(
             question.layer,
@@ -169,7 +177,7 @@ class ComputeModel:
             constants=self.constants,
             fused=question.fused,
             hidden=question.hidden,
-            power_limited=question.power_limited,
+            sustained=self._sustained(question),
         )
 
 

@@ -164,8 +164,11 @@ class Flash:
 FLASH_BY_GENERATION: Mapping[int, Flash] = MappingProxyType({8: Flash(0.5 / 0.64, 1.25 / 0.57, 450.0)})
 
 
-# 16-bit products in runs of hours, over a short measurement.
-SUSTAINED: Mapping[int, float] = MappingProxyType({7: 1.0, 8: 1.0, 9: 1.0})
+# How much longer 16-bit products take in runs of hours, where power limits the clock, than in a short measurement; by
+# generation, fitted on published runs (docs/accuracy.md). A100: not at all. For comparison, the largest products reach
+# 83 of a V100's 125 TFLOP/s (Markidis et al., IPDPSW 2018), and at most 0.86 of an A100's and 0.80 of an H100's peak
+# (stas00/ml-engineering, maximum achievable matmul FLOPS).
+SUSTAINED: Mapping[int, float] = MappingProxyType({7: 1.1, 9: 1.15})
 
 
 class Work(NamedTuple):
@@ -191,11 +194,11 @@ def unit_of(gpu: GpuType, precision: Precision) -> Unit:
     """The unit that does a precision's matrix work on this GPU."""
     match gpu.unit_for(precision):
         case Precision.TF32:
-            return Unit.TF32_TURNING if _generation(gpu) >= (9, 0) else Unit.TF32
+            return Unit.TF32_TURNING if generation(gpu) >= (9, 0) else Unit.TF32
         case Precision.FP16 | Precision.BF16:
             return Unit.HALF
         case Precision.FP32:
-            return Unit.FP32_WIDE if _generation(gpu) >= (8, 6) else Unit.FP32
+            return Unit.FP32_WIDE if generation(gpu) >= (8, 6) else Unit.FP32
 
 
 def work(
@@ -285,7 +288,7 @@ def pass_times(
 
 def flash_of(gpu: GpuType) -> Flash | None:
     """What attention in one kernel reaches on a GPU's generation; None where only the fitted constants tell."""
-    return FLASH_BY_GENERATION.get(_generation(gpu)[0])
+    return FLASH_BY_GENERATION.get(generation(gpu)[0])
 
 
 def _mask_share(precision: Precision) -> float:
@@ -334,11 +337,11 @@ def layer_time(
     rings: Rings = KNOWN_RINGS,
     fused: bool = False,
     hidden: float = 0.0,
-    power_limited: bool = False,
+    sustained: float = 1.0,
 ) -> tuple[float, float]:
     """Seconds of the forward and of the backward pass of one microbatch, tensor parallel's all-reduces included.
     `fused`: the engine joins memory-bound operations into few kernels. `hidden`: the share of the all-reduces that it
-    hides behind products. `power_limited`: at the clock that GPUs keep for hours."""
+    hides behind products. `sustained`: as in `pass_times`."""
     forward, backward = pass_times(
         work(layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel, fused=fused),
         constants,
@@ -349,7 +352,7 @@ def layer_time(
         reductions=layer.reductions if tensor_parallel > 1 else 0,
         flash=flash_of(gpu),
         joined=JOINED if fused else None,
-        sustained=SUSTAINED.get(_generation(gpu)[0], 1.0) if power_limited and precision.bytes == 2 else 1.0,
+        sustained=sustained,
     )
     there, back = exchange_times(
         layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel, rings=rings
@@ -379,7 +382,7 @@ def _at_least(device: float, host: float) -> float:
     return longer
 
 
-def _generation(gpu: GpuType) -> tuple[int, int]:
+def generation(gpu: GpuType) -> tuple[int, int]:
     """The compute capability as numbers; (0, 0) where it is not known."""
     major, _, minor = gpu.capability.partition(".")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
