@@ -204,10 +204,11 @@ def _cards(case: _Case) -> Iterator[_Variant]:
         names[min(hosts, key=lambda host: host.network).name] = None
     for name in names:
         host = case.cluster.machine(name)
-        card = next((rate for rate in _CARDS if rate >= 2 * host.network), None)
+        card = next((rate for rate in _CARDS if rate >= 2 * host.card), None)
         if card is not None:
-            words = f"a {_gbits(card)} network card in {name} instead of {_gbits(host.network)}"
-            yield _Variant(words, case.plan, _with_machine(case.cluster, replace(host, network=card)))
+            what = "a {} network card" if host.cards == 1 else f"{host.cards} network cards of {{}}"
+            words = f"{what.format(_gbits(card))} in {name} instead of {_gbits(host.card)}"
+            yield _Variant(words, case.plan, _with_machine(case.cluster, replace(host, network=card * host.cards)))
 
 
 def _more_memory(case: _Case, before: float) -> WhatIf | None:

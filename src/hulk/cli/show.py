@@ -66,16 +66,23 @@ def _machines(cluster: Cluster, screen: Console) -> None:
                 _names([machine.name for machine in members]),
                 f"{first.gpus} × {first.gpu.name}",
                 format_size(first.memory),
-                format_bandwidth(first.network),
+                format_bandwidth(first.card) if first.cards == 1 else f"{first.cards} × {format_bandwidth(first.card)}",
                 format_money(first.price * 3600),
             )
             last = region.name
     screen.print(rows)
 
 
-def _spec(machine: Machine) -> tuple[float, str, int, float, float]:
+def _spec(machine: Machine) -> tuple[float, str, int, float, int, float]:
     """What makes machines alike, large ones first."""
-    return (-machine.gpus * machine.memory, machine.gpu.name, machine.gpus, machine.network, machine.price)
+    return (
+        -machine.gpus * machine.memory,
+        machine.gpu.name,
+        machine.gpus,
+        machine.network,
+        machine.cards,
+        machine.price,
+    )
 
 
 def _names(names: list[str]) -> str:

@@ -39,6 +39,7 @@ class Engine:
     gradient_held    bytes of a parameter's gradient while microbatches are added up, by precision; 4 where not given
     logit_bytes      bytes of a logit held from the loss to its backward pass, and for a moment on top. None: the logits
                      and their softmax in fp32, and as much again
+    wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
     bucket           bytes that gradients are added up in at a time; sums and the succession of steps are then played
                      through, as `hulk.cost.sums` says. None: by the closed forms of `hulk.cost.step`
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
@@ -60,10 +61,15 @@ class Engine:
     gradient_held: Mapping[Precision, int] = field(default_factory=dict)
     logit_bytes: tuple[float, float] | None = None
     overlap_sync: bool = True
+    wire_gradient: int | None = 4
     bucket: float | None = None
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
+
+    def wire_bytes(self, precision: Precision) -> int:
+        """Bytes of a gradient element on its way between replicas."""
+        return precision.bytes if self.wire_gradient is None else self.wire_gradient
 
     def reserved(self, gpu: GpuType) -> float:
         """Bytes of one such GPU that no tensor can have."""

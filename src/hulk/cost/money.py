@@ -31,7 +31,7 @@ def _sync_egress(plan: JobPlan, cluster: Cluster, tables: Tables, durations: Dur
     params = tables.split + tables.whole
     dollars = 0.0
     for first, last in zip(durations.set_first[:sets].tolist(), durations.set_last[:sets].tolist(), strict=True):
-        size = float(params[last + 1] - params[first]) * tables.gradient_bytes
+        size = float(params[last + 1] - params[first]) * tables.wire_bytes
         ring = [_holder(pipeline.stages, first).machine for pipeline in plan.pipelines]
         if plan.sync is Sync.BY_REGION:
             ring = list({cluster.machine(name).region: name for name in reversed(ring)}.values())[::-1]
@@ -39,7 +39,7 @@ def _sync_egress(plan: JobPlan, cluster: Cluster, tables: Tables, durations: Dur
     for pipeline in plan.pipelines:
         start = pipeline.stages[0]
         for stage in pipeline.stages[1:]:
-            shared = float(tables.tied[stage.last + 1] - tables.tied[stage.first]) * tables.gradient_bytes
+            shared = float(tables.tied[stage.last + 1] - tables.tied[stage.first]) * tables.wire_bytes
             dollars += _ring_egress([start.machine, stage.machine], shared, cluster)
     return dollars
 

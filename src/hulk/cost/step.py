@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import constant, inner, is_cached, kernel, lean, maker
 from hulk.cost.pipeline import backward_position, run_pipeline
+from hulk.cost.sharing import Resources, is_crowded, pass_through, resources_of, slowed_down
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,14 +47,19 @@ class Tables(NamedTuple):
     gather_rate: Floats  # [K] seconds a byte
     latency: Floats  # [M, M] one way, between two machines of these places; inf: blocked
     bandwidth: Floats  # [M, M] one flow
-    ceiling: Floats  # [M, M] all flows: the two cards and the trunk
+    ceiling: Floats  # [M, M] all flows: all cards of the two and the trunk
+    card: Floats  # [M] bytes/s of all cards of a machine together, each direction
+    trunk: Ints  # [M, M] which trunk is on the way, in this direction; −1: none
+    trunk_rate: Floats  # [K] bytes/s that all flows on a trunk share
     local: Floats  # [M] bytes/s between GPUs of one machine
     ring_share: Floats  # [M] share of its bandwidth that a ring between machines reaches there
     region: Ints  # [M]
     capacity: Floats  # [M] bytes of one GPU that tensors can have
     state_bytes: float  # weights and gradients, a parameter
     optimizer_bytes: float
-    gradient_bytes: float
+    gradient_bytes: float  # of a parameter, where gradients are added up over microbatches
+    wire_bytes: float  # of a parameter's gradient on its way to other replicas
+    bucket: float  # bytes on the wire that are summed at a time, as soon as backward has made them
     blocking_above: float
     message_overhead: float
     flow_per_rank: bool
@@ -89,6 +95,7 @@ class Durations(NamedTuple):
     latency: Floats
     send_forward: Floats
     send_backward: Floats
+    rate: Floats  # bytes/s that a message has at most, nobody else being on the way
     blocking: Bools
     params: Floats  # of one rank
     held: Floats  # bytes of activations at the peak, all microbatches in flight
@@ -98,6 +105,7 @@ class Durations(NamedTuple):
     set_first: Ints
     set_last: Ints
     set_seconds: Floats
+    set_wait: Floats  # the part of it that is latency
     tie_seconds: Floats  # [N] adding up the gradients of parameters shared with the pipeline's first stage
 
 
@@ -159,8 +167,8 @@ def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
             if n > begin:
                 shared = tables.tied[b + 1] - tables.tied[a]
                 if shared > 0:
-                    flows = min(t, plan.ranks[begin]) if tables.flow_per_rank else 1
-                    wait, wire = transfer_seconds(tables, plan, n, begin, shared * tables.gradient_bytes, flows)
+                    flows = min(t, plan.ranks[begin])
+                    wait, wire = transfer_seconds(tables, plan, n, begin, shared * tables.wire_bytes, flows)
                     if wait == np.inf:
                         return BLOCKED, n, begin
                     out.tie_seconds[n] = 2 * wait + wire
@@ -178,6 +186,7 @@ def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     wait, wire = transfer_seconds(tables, plan, n, n + 1, size, ranks if tables.flow_per_rank else 1)
     if wait == np.inf:
         return False
+    out.rate[n] = size / wire if wire > 0 else np.inf
     wire += tables.message_overhead
     out.latency[n] = wait
     out.send_forward[n] = wire + tables.gather_fixed[k2] + tables.gather_rate[k2] * size
@@ -204,21 +213,20 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
             end = min(end, plan.last[holders[p]])
             flows = min(flows, plan.ranks[holders[p]])
         params = tables.split[end + 1] - tables.split[position] + tables.whole[end + 1] - tables.whole[position]
-        if not tables.flow_per_rank:
-            flows = 1
         if some_blocked:
             for p in range(replicas):
                 for q in range(p):
                     if transfer_seconds(tables, plan, holders[p], holders[q], 0.0, 1)[0] == np.inf:
                         return BLOCKED, holders[p], holders[q]
-        size = params * tables.gradient_bytes
+        size = params * tables.wire_bytes
         if plan.by_region:
-            seconds = by_region_seconds(tables, plan, holders, size, flows)
+            wire, wait = by_region_seconds(tables, plan, holders, size, flows)
         else:
-            seconds = ring_seconds(tables, plan, holders, size, flows)
+            wire, wait = ring_seconds(tables, plan, holders, size, flows)
         out.set_first[sets] = position
         out.set_last[sets] = end
-        out.set_seconds[sets] = seconds
+        out.set_seconds[sets] = wire + wait
+        out.set_wait[sets] = wait
         sets += 1
         for p in range(replicas):
             if plan.last[holders[p]] == end and holders[p] + 1 < plan.starts[p + 1]:
@@ -250,11 +258,12 @@ def _any_blocked(tables: Tables, plan: Encoded) -> bool:
 
 
 @lean
-def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
-    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop."""
+def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, float]:
+    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop.
+    (Seconds on the wire, seconds of latency.)"""
     n = members.shape[0]
     if n < 2:
-        return 0.0
+        return 0.0, 0.0
     slowest, longest = 0.0, 0.0
     for i in range(n):
         a, b = members[i], members[(i + 1) % n]
@@ -263,13 +272,14 @@ def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flow
             wire /= min(tables.ring_share[plan.place[a]], tables.ring_share[plan.place[b]])
         slowest = max(slowest, wire)
         longest = max(longest, wait)
-    return 2 * (n - 1) * (slowest + longest)
+    return 2 * (n - 1) * slowest, 2 * (n - 1) * longest
 
 
 @kernel
-def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> float:
+def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, float]:
     """Region by region: a pipelined chain adds up inside each region onto its first member, the first members do a ring
-    between the regions, and the chains spread the sum. Chains of all regions run side by side."""
+    between the regions, and the chains spread the sum. Chains of all regions run side by side. (Seconds on the wire,
+    seconds of latency.)"""
     n = members.shape[0]
     leaders = np.empty(n, np.int64)
     tails = np.empty(n, np.int64)  # last member of each region's chain so far
@@ -291,10 +301,12 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
         wires[found] = max(wires[found], wire)
         waits[found] += wait
         tails[found] = members[i]
-    inside = 0.0
+    inside, its_wait = 0.0, 0.0
     for r in range(regions):
-        inside = max(inside, wires[r] + waits[r])
-    return 2 * inside + ring_seconds(tables, plan, leaders[:regions], size, flows)
+        if wires[r] + waits[r] > inside:
+            inside, its_wait = wires[r] + waits[r], waits[r]
+    wire, wait = ring_seconds(tables, plan, leaders[:regions], size, flows)
+    return 2 * (inside - its_wait) + wire, 2 * its_wait + wait
 
 
 @kernel
@@ -314,20 +326,45 @@ def step_seconds(
     shortcut, not used for a price.
     """
     replicas = plan.microbatches.shape[0]
+    shared = resources_of(tables, plan)
+    if is_crowded(tables, plan, out, shared):
+        forward, backward = slowed_down(tables, plan, out, shared)
+        _run_pipelines(plan, out, forward, backward, stage_end, horizon)
+    else:
+        _run_pipelines(plan, out, out.send_forward, out.send_backward, stage_end, horizon)
+    sync_end[:] = stage_end
+    _sync(tables, plan, out, sets, shared, stage_end, sync_end)
+    total = 0.0
+    for n in range(plan.starts[replicas]):
+        total = max(total, sync_end[n] + out.update[n])
+    return total
+
+
+@inner
+def _microbatches_run(plan: Encoded, p: int, horizon: int) -> int:
+    """How many microbatches of pipeline p are run before it is taken to go on at its pace."""
+    return min(plan.microbatches[p], max(horizon, 3 * plan.warmup[plan.starts[p]] + 8))
+
+
+@maker
+def _run_pipelines(
+    plan: Encoded, out: Durations, send_forward: Floats, send_backward: Floats, stage_end: Floats, horizon: int
+) -> None:
+    """Fill `stage_end`; a message takes so many seconds besides its latency."""
+    replicas = plan.microbatches.shape[0]
     for p in range(replicas):
         a, b = plan.starts[p], plan.starts[p + 1]
-        if p > 0 and _runs_alike(plan, out, p, p - 1):
+        if p > 0 and _runs_alike(plan, out, send_forward, send_backward, p, p - 1):
             stage_end[a:b] = stage_end[plan.starts[p - 1] : a]
-            sync_end[a:b] = stage_end[a:b]
             continue
-        m = min(plan.microbatches[p], max(horizon, 3 * plan.warmup[a] + 8))
+        m = _microbatches_run(plan, p, horizon)
         ends = np.empty((b - a, 2 * m))
         run_pipeline(
             out.forward[a:b],
             out.backward[a:b],
             out.latency[a:b],
-            out.send_forward[a:b],
-            out.send_backward[a:b],
+            send_forward[a:b],
+            send_backward[a:b],
             out.blocking[a:b],
             plan.warmup[a:b],
             m,
@@ -344,16 +381,10 @@ def step_seconds(
             rest = (plan.microbatches[p] - m) * (last - first) / (late - early)
         for s in range(b - a):
             stage_end[a + s] = ends[s, 2 * m - 1] + rest
-            sync_end[a + s] = stage_end[a + s]
-    _sync(tables, plan, out, sets, stage_end, sync_end)
-    total = 0.0
-    for n in range(plan.starts[replicas]):
-        total = max(total, sync_end[n] + out.update[n])
-    return total
 
 
 @inner
-def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
+def _runs_alike(plan: Encoded, out: Durations, send_forward: Floats, send_backward: Floats, p: int, q: int) -> bool:
     """Whether two pipelines take the same time, pass by pass."""
     a, b = plan.starts[p], plan.starts[q]
     stages = plan.starts[p + 1] - a
@@ -365,8 +396,8 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
             return False
         if i + 1 < stages and (
             out.latency[n] != out.latency[m]
-            or out.send_forward[n] != out.send_forward[m]
-            or out.send_backward[n] != out.send_backward[m]
+            or send_forward[n] != send_forward[m]
+            or send_backward[n] != send_backward[m]
             or out.blocking[n] != out.blocking[m]
         ):
             return False
@@ -374,34 +405,88 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
 
 
 @maker
-def _sync(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats) -> None:
+def _sync(
+    tables: Tables, plan: Encoded, out: Durations, sets: int, shared: Resources, stage_end: Floats, sync_end: Floats
+) -> None:
     """Gradient sets from the last layers to the first, each after its holders have it and are free; then shared
-    parameters, added up between the pipeline's first stage and the stages that share with it."""
+    parameters, added up between the pipeline's first stage and the stages that share with it.
+
+    An engine that overlaps sums a set bucket by bucket while the last backward pass is still on its way through the
+    set's layers; the last bucket comes after it.
+    """
     replicas = plan.microbatches.shape[0]
     holders = plan.starts[1:] - 1
     free = np.zeros(stage_end.shape[0])  # when a stage's part in the set before is over
     for i in range(sets - 1, -1, -1):
-        start = 0.0
+        a, b = out.set_first[i], out.set_last[i]
+        params = tables.split[b + 1] - tables.split[a] + tables.whole[b + 1] - tables.whole[a]
+        size = params * tables.wire_bytes
+        last_share = 1.0 / max(1.0, np.ceil(size / tables.bucket)) if tables.overlap_sync else 1.0
+        begin, made = 0.0, 0.0  # when the first bucket can go, and when the last one is there
         for p in range(replicas):
-            if plan.first[holders[p]] > out.set_first[i]:
+            if plan.first[holders[p]] > a:
                 holders[p] -= 1
             n = holders[p]
             ready = stage_end[n]
+            k = plan.kind[n]
             if tables.overlap_sync:  # the layers before this set are still to do when its gradients are ready
-                k = plan.kind[n]
-                ready -= tables.backward[k, out.set_first[i]] - tables.backward[k, plan.first[n]]
-            start = max(start, ready, free[n])
+                ready -= tables.backward[k, a] - tables.backward[k, plan.first[n]]
+            made = max(made, ready, free[n])
+            ready -= (1.0 - last_share) * (tables.backward[k, b + 1] - tables.backward[k, a])
+            begin = max(begin, ready, free[n])
+        wire = out.set_seconds[i] - out.set_wait[i]
+        end = max(begin + wire, made + last_share * wire)
+        end = max(end, _sum_through(tables, plan, shared, holders, size, begin)) + out.set_wait[i]
         for p in range(replicas):
             n = holders[p]
-            free[n] = start + out.set_seconds[i]
-            sync_end[n] = max(sync_end[n], free[n])
+            free[n] = end
+            sync_end[n] = max(sync_end[n], end)
     for p in range(replicas):
-        begin = plan.starts[p]
-        for n in range(begin + 1, plan.starts[p + 1]):
+        begin_stage = plan.starts[p]
+        for n in range(begin_stage + 1, plan.starts[p + 1]):
             if out.tie_seconds[n] > 0:
-                end = max(sync_end[begin], sync_end[n]) + out.tie_seconds[n]
-                sync_end[begin] = end
+                start = max(sync_end[begin_stage], sync_end[n])
+                end = start + out.tie_seconds[n]
+                if shared.host[n] != shared.host[begin_stage]:
+                    size = (tables.tied[plan.last[n] + 1] - tables.tied[plan.first[n]]) * tables.wire_bytes
+                    wait = 2 * tables.latency[plan.place[n], plan.place[begin_stage]]
+                    there = pass_through(tables, plan, shared, n, begin_stage, size, start)
+                    back = pass_through(tables, plan, shared, begin_stage, n, size, start)
+                    end = max(end, max(there, back) + wait)
+                sync_end[begin_stage] = end
                 sync_end[n] = end
+
+
+@maker
+def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints, size: float, at: float) -> float:
+    """When a set's sum that starts at some time is through the cards and trunks it shares with others."""
+    n = members.shape[0]
+    end = at
+    if not plan.by_region:
+        part = 2 * (n - 1) / n * size
+        for i in range(n):
+            end = max(end, pass_through(tables, plan, shared, members[i], members[(i + 1) % n], part, at))
+        return end
+    leaders, tails = np.empty(n, np.int64), np.empty(n, np.int64)
+    regions = 0
+    for i in range(n):
+        found = -1
+        for r in range(regions):
+            if tables.region[plan.place[leaders[r]]] == tables.region[plan.place[members[i]]]:
+                found = r
+        if found < 0:
+            leaders[regions] = tails[regions] = members[i]
+            regions += 1
+            continue
+        end = max(end, pass_through(tables, plan, shared, members[i], tails[found], size, at))
+        tails[found] = members[i]
+    middle = end
+    if regions > 1:
+        part = 2 * (regions - 1) / regions * size
+        for r in range(regions):
+            a, b = leaders[r], leaders[(r + 1) % regions]
+            middle = max(middle, pass_through(tables, plan, shared, a, b, part, end))
+    return middle + (end - at)  # spread as it was gathered
 
 
 @kernel

@@ -70,13 +70,13 @@ def shares(tables: Tables, plan: Encoded, durations: Durations, sets: int) -> li
     """What is added up in a step, in the order in which every rank goes through it: the last layers first."""
     tied = [int(layer) for layer in np.flatnonzero(np.diff(tables.tied) > 0)]
     holders = _holders(plan, [0, *tied]) if tied else ()
-    shared = float(tables.tied[-1]) / max(1, len(tied)) * tables.gradient_bytes
+    shared = float(tables.tied[-1]) / max(1, len(tied)) * tables.wire_bytes
     params = tables.split + tables.whole - tables.tied  # what layers share counts with the first one
     apart = len(holders) > 1 and any(_holders(plan, [layer]) != holders for layer in (0, *tied))
     result = []
     for i in reversed(range(sets)):
         first, last = int(durations.set_first[i]), int(durations.set_last[i])
-        size = float(params[last + 1] - params[first]) * tables.gradient_bytes - (shared if apart and first == 0 else 0)
+        size = float(params[last + 1] - params[first]) * tables.wire_bytes - (shared if apart and first == 0 else 0)
         members = _holders(plan, [first])
         result.append(Share(members, size, (first,) * len(members)))
     if apart:
@@ -104,11 +104,11 @@ def _deal_out(tables: Tables, plan: Encoded, dealt: Sequence[Share], shared: flo
         share = by_members.get(_holders(plan, [layer]))
         if share is None:
             continue
-        tied = shared / tables.gradient_bytes if layer == 0 else float(tables.tied[layer + 1] - tables.tied[layer])
+        tied = shared / tables.wire_bytes if layer == 0 else float(tables.tied[layer + 1] - tables.tied[layer])
         split = float(tables.split[layer + 1] - tables.split[layer]) - tied
         for part in (split, float(tables.whole[layer + 1] - tables.whole[layer])):
             if part > 0:
-                give(share, part * tables.gradient_bytes)
+                give(share, part * tables.wire_bytes)
 
 
 def blocked_pair(tables: Tables, plan: Encoded, wanted: Sequence[Share]) -> tuple[int, int] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,17 @@ from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
-Links = tuple[Floats, Floats, Floats]
+
+
+class Links(NamedTuple):
+    """What lies between machines, each pair of rows, and what messages share there. Fields as in `Tables`."""
+
+    latency: Floats
+    bandwidth: Floats
+    ceiling: Floats
+    card: Floats
+    trunk: NDArray[np.int64]
+    trunk_rate: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ def make_book(
     ]
     forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute, engine)
     gathers = [_gather_line(kind) for kind in kinds]
-    latency, bandwidth, ceiling = links or make_links(cluster, machines)
+    links = links or make_links(cluster, machines)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
     tables = Tables(
         forward=forward,
@@ -84,9 +96,7 @@ def make_book(
         cut=np.array([layer.output * microbatch * job.precision.bytes for layer in layers], float),
         gather_fixed=np.array([g[0] for g in gathers]),
         gather_rate=np.array([g[1] for g in gathers]),
-        latency=latency,
-        bandwidth=bandwidth,
-        ceiling=ceiling,
+        **links._asdict(),
         local=np.array([host.gpu.link_bandwidth for host in hosts]),
         ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
         region=np.array([regions[host.region] for host in hosts]),
@@ -94,11 +104,13 @@ def make_book(
         state_bytes=float(weight_bytes(job.precision, engine.gradient_bytes(job.precision))),
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
         gradient_bytes=float(GRADIENT_BYTES),
+        wire_bytes=float(engine.wire_bytes(job.precision)),
+        bucket=inf if engine.bucket is None else engine.bucket,
         blocking_above=engine.blocking_above,
         message_overhead=engine.message_overhead,
         flow_per_rank=engine.flow_per_rank,
         overlap_sync=engine.overlap_sync,
-        any_blocked=bool(np.isinf(latency).any()),
+        any_blocked=bool(np.isinf(links.latency).any()),
     )
     return Book(
         tables=tables,
@@ -169,19 +181,30 @@ def _pass_times(
 
 def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:
     """Latency, bandwidth of one flow, and the ceiling of all flows together, between machines. On the diagonal: between
-    a machine and another one of its place."""
+    a machine and another one of its place. A flow goes through one card at each end."""
     hosts = [cluster.machine(name) for name in machines]
     count = len(hosts)
     latency, bandwidth, ceiling = np.empty((count, count)), np.empty((count, count)), np.empty((count, count))
+    trunk, trunks = np.full((count, count), -1, np.int64), dict[tuple[str, str, float], int]()
     for i, a in enumerate(hosts):
         for j in range(i, count):
             b = hosts[j]
             link = cluster.region_link(a.region, a.region) if i == j else cluster.link(a.name, b.name)
             latency[i, j] = latency[j, i] = link.latency
-            bandwidth[i, j] = bandwidth[j, i] = max(link.bandwidth, 1.0)
+            bandwidth[i, j] = bandwidth[j, i] = max(min(link.bandwidth, a.card, b.card), 1.0)
             cards = min(a.network, b.network)
             ceiling[i, j] = ceiling[j, i] = min(cards, link.trunk) if link.trunk else cards
-    return latency, bandwidth, ceiling
+            if link.trunk:
+                # A link between two machines may name a trunk of its own: links that name the same number share it.
+                trunk[i, j] = trunks.setdefault((a.region, b.region, link.trunk), len(trunks))
+                trunk[j, i] = trunks.setdefault((b.region, a.region, link.trunk), len(trunks))
+    card = np.array([host.network for host in hosts], float)
+    return Links(latency, bandwidth, ceiling, card, trunk, np.array([rate for _, _, rate in trunks], float))
+
+
+def without_sharing(tables: Tables) -> Tables:
+    """The same with network cards and trunks that carry any number of messages at once, each at its own rate."""
+    return tables._replace(card=np.full_like(tables.card, inf), trunk_rate=np.full_like(tables.trunk_rate, inf))
 
 
 def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
@@ -222,6 +245,7 @@ def empty_durations(stages: int) -> Durations:
         latency=floats(),
         send_forward=floats(),
         send_backward=floats(),
+        rate=floats(),
         blocking=np.zeros(stages, bool),
         params=floats(),
         held=floats(),
@@ -231,5 +255,6 @@ def empty_durations(stages: int) -> Durations:
         set_first=np.zeros(stages, np.int64),
         set_last=np.zeros(stages, np.int64),
         set_seconds=floats(),
+        set_wait=floats(),
         tie_seconds=floats(),
     )

@@ -35,7 +35,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A host. `memory` is bytes of one GPU, `network` bytes/s of the card per direction, `price` dollars a second."""
+    """A host. `memory` is bytes of one GPU, `network` bytes/s of its `cards` network cards together, per direction,
+    `price` dollars a second."""
 
     name: str
     region: str
@@ -44,6 +45,12 @@ class Machine:
     memory: float
     network: float
     price: float
+    cards: int = 1
+
+    @property
+    def card(self) -> float:
+        """Bytes/s of one network card: one flow goes through one of them."""
+        return self.network / self.cards
 
 
 @dataclass(frozen=True, slots=True)

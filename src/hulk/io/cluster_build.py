@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hulk.domain.cluster import Cluster, Machine, Region
 from hulk.errors import InputError, nearest
+from hulk.io.fields import Several
 from hulk.io.gpus import gpu
 from hulk.io.links import Names, build_links
 from hulk.io.yamlfile import Document, Loc
@@ -101,12 +102,14 @@ def _template(part: Part, entry: MachineEntry, loc: Loc, regions: dict[str, Regi
     if entry.memory is not None and entry.memory > 1.1 * kind.memory:
         hint = "memory is that of one GPU, not of the machine"
         raise part.error(f"a {kind.name} has {format_size(kind.memory)}", (*loc, "memory"), hint)
+    cards = entry.network or Several(1, DEFAULT_NETWORK)
     return Machine(
         name=entry.name,
         region=entry.region,
         gpu=kind,
         gpus=entry.gpus,
         memory=kind.memory if entry.memory is None else entry.memory,
-        network=DEFAULT_NETWORK if entry.network is None else entry.network,
+        network=cards.count * cards.each,
         price=entry.gpus * kind.price if entry.price is None else entry.price,
+        cards=cards.count,
     )

@@ -14,18 +14,20 @@ from pydantic_core import PydanticCustomError
 from hulk.domain.cluster import Cluster
 from hulk.errors import InputError
 from hulk.io.cluster_build import Part, build_cluster
-from hulk.io.fields import Entry, Flag, Name, Number, Quantity, Stated, Text, validate, whole
+from hulk.io.fields import Entry, Flag, Name, Number, Quantity, Several, Stated, Text, validate, whole
 from hulk.io.files import find_file
 from hulk.io.yamlfile import Document, read_document
 from hulk.units import Dimension
 
 MAX_GPUS = 1024
+MAX_CARDS = 64
 MAX_COUNT = 100_000
 MAX_REGIONS = 500
 _MAX_EXTENDS = 8
 
 Latency = Annotated[Stated, Quantity(Dimension.TIME, "120 ms", most=60.0, zero=True, stated=True)]
 FlowBandwidth = Annotated[Stated, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0, stated=True)]
+Cards = Annotated[Several, Quantity(Dimension.BANDWIDTH, "200 Gbit/s", most=1e14, least=1.0, several=MAX_CARDS)]
 Bandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0)]
 Egress = Annotated[float, Quantity(Dimension.VOLUME_PRICE, "0.09 $/GB", most=1e-3, zero=True)]
 
@@ -63,8 +65,9 @@ class MachineEntry(Entry):
     """GPUs in one machine."""
     memory: Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14, least=2.0**20)] | None = None
     """Memory of one GPU, where it is not the type's usual."""
-    network: Bandwidth | None = None
-    """What the machine's network card does, per direction; 25 Gbit/s if not given."""
+    network: Cards | None = None
+    """What the machine's network card does, per direction; 25 Gbit/s if not given. "8 x 200 Gbit/s": eight cards; one
+    flow goes through one of them."""
     price: Annotated[float, Quantity(Dimension.HOURLY, "16 $/h", most=1e4, zero=True)] | None = None
     """Price of the whole machine; the GPU type's price times the GPUs if not given."""
 

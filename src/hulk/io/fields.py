@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -68,11 +69,20 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True)
+class Several:
+    """So many of one thing: `each` has a quantity."""
+
+    count: int
+    each: float
+
+
+@dataclass(frozen=True, slots=True)
 class Quantity:
     """Marks a field as a number with a unit, from `least` to `most` (SI) or, with `zero`, nothing at all.
 
     `Annotated[float, Quantity(...)]` becomes a float in SI units, `Annotated[Stated, Quantity(..., stated=True)]` a
-    `Stated`.
+    `Stated`, `Annotated[Several, Quantity(..., several=N)]`, which may say up to N of them ("8 x 200 Gbit/s"), a
+    `Several`.
     """
 
     dimension: Dimension
@@ -81,16 +91,19 @@ class Quantity:
     least: float = 1e-15
     zero: bool = False
     stated: bool = False
+    several: int = 0
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """How pydantic reads the field."""
-        return core_schema.no_info_plain_validator_function(self._read_stated if self.stated else self._read)
+        read = self._read_stated if self.stated else self._read_several if self.several else self._read
+        return core_schema.no_info_plain_validator_function(read)
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """How the field stands in a JSON schema."""
-        return {"type": ["string", "number"], "examples": [self.example, f"~{self.example}"][: 1 + self.stated]}
+        others = [f"~{self.example}"] * self.stated + [f"8 x {self.example}"] * bool(self.several)
+        return {"type": ["string", "number"], "examples": [self.example, *others]}
 
     def _read(self, value: Any) -> float:
         try:
@@ -109,6 +122,17 @@ class Quantity:
         if isinstance(value, str) and value.startswith("~"):
             return Stated(self._read(value[1:].strip()), Origin.ESTIMATED)
         return Stated(self._read(value), Origin.MEASURED)
+
+    def _read_several(self, value: Any) -> Several:
+        found = _SEVERAL.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None:
+            return Several(1, self._read(value))
+        if not 1 <= int(found[1]) <= self.several:
+            raise _problem(f"{value!r}: 1 to {self.several} of them can be given")
+        return Several(int(found[1]), self._read(found[2]))
+
+
+_SEVERAL = re.compile(r"([0-9]{1,9}) ?[x×] ?(\S.*)", re.DOTALL)
 
 
 def _problem(text: str) -> PydanticCustomError:

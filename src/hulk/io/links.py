@@ -187,7 +187,7 @@ class _Estimator:
         self.slowest = {name: estimate.bandwidth_from_latency(estimate.INSIDE_LATENCY) for name in names.regions}
         for name, members in names.by_region.items():
             if members:
-                self.slowest[name] = min(names.machines[machine].network for machine in members)
+                self.slowest[name] = min(names.machines[machine].card for machine in members)
 
     def link(self, a: str, b: str, said: LinkEntry | InsideEntry) -> Link:
         """The link between machines of two regions, or of one, of which this much is said."""

@@ -93,7 +93,7 @@ def differences(facts: MadeFor | None, name: str | None, cluster: Cluster) -> st
 
 
 def _alike(machine: Machine) -> tuple[object, ...]:
-    return machine.region, machine.gpu.name, machine.gpus, machine.memory, machine.network, machine.price
+    return machine.region, machine.gpu.name, machine.gpus, machine.memory, machine.network, machine.cards, machine.price
 
 
 def _machine(machine: Machine) -> MachineFacts:
@@ -103,9 +103,14 @@ def _machine(machine: Machine) -> MachineFacts:
         gpu=machine.gpu.name,
         gpus=machine.gpus,
         memory=written(machine.memory, Dimension.SIZE),
-        network=written(machine.network, Dimension.BANDWIDTH),
+        network=_written_cards(machine),
         price=written(machine.price, Dimension.HOURLY),
     )
+
+
+def _written_cards(machine: Machine) -> str:
+    each = written(machine.card, Dimension.BANDWIDTH)
+    return each if machine.cards == 1 else f"{machine.cards} x {each}"
 
 
 def _link(between: tuple[str, str], link: Link) -> LinkFacts:

@@ -47,7 +47,15 @@ class Places:
             key: tuple[object, ...] = (
                 (machine.name,)
                 if machine.name in special
-                else (machine.region, machine.gpu.name, machine.gpus, machine.memory, machine.network, machine.price)
+                else (
+                    machine.region,
+                    machine.gpu.name,
+                    machine.gpus,
+                    machine.memory,
+                    machine.network,
+                    machine.cards,
+                    machine.price,
+                )
             )
             if key not in known:
                 known[key] = len(first)

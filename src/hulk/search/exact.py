@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.step import Encoded, Tables
-from hulk.cost.tables import empty_durations
+from hulk.cost.tables import empty_durations, without_sharing
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan, Recompute, Sync
@@ -279,6 +279,7 @@ class _Mode:
     settings: Settings
     tables: Tables
     open_tables: Tables  # with memory without end
+    wide_tables: Tables  # with network cards and trunks without end
     total: int  # microbatches of a step
 
 
@@ -295,7 +296,7 @@ class _JobSolver:
         settings = Settings(size, recompute=recompute, shard_optimizer=True)
         tables = self.space.tables(settings)
         open_tables = tables._replace(capacity=np.full_like(tables.capacity, inf))
-        return _Mode(settings, tables, open_tables, self.space.job.global_batch // size)
+        return _Mode(settings, tables, open_tables, without_sharing(tables), self.space.job.global_batch // size)
 
     def at_least(self, machines: list[int]) -> float:
         """Seconds below which no plan on these machines can be; inf where there is none."""
@@ -419,8 +420,8 @@ class _JobSolver:
                 stages = replicas * self.layers
                 found = Found(np.full(replicas, -1), np.zeros(replicas, np.int64), np.zeros(1, np.int64))
                 trial, steps = combine(
-                    mode.tables, slots, chosen, digits, most[order], can, times[order], fixed[order], update[order],
-                    mode.total, extra, _room(replicas, stages), empty_durations(stages), np.zeros((2, stages)),
+                    mode.tables, mode.wide_tables, slots, chosen, digits, most[order], can, times[order],
+                    fixed[order], update[order], mode.total, extra, _room(replicas, stages), empty_durations(stages), np.zeros((2, stages)),
                     seconds * _STRICTLY, found, _MOST_STEPS,
                 )  # fmt: skip
                 if steps > _MOST_STEPS:
@@ -533,9 +534,9 @@ def _bounds(mode: _Mode, slots: Slots) -> Bounds:
     speed = np.max(weight / both, axis=1) / slots.ranks
     count = len(slots.gpus)
     rate = np.array([speed[slots.local == i].max() for i in range(count)])
-    size = float(tables.split[1] + tables.whole[1]) * tables.gradient_bytes
+    size = float(tables.split[1] + tables.whole[1]) * tables.wire_bytes
     row = [int(slots.place[slots.local == i][0]) for i in range(count)]
-    most_flows = int(slots.ranks.max()) if tables.flow_per_rank else 1
+    most_flows = int(slots.ranks.max())
     sync = np.full((3, count), inf)
     for i, j in product(range(count), repeat=2):
         a, b = row[i], row[j]

@@ -177,8 +177,8 @@ def list_chains(
             time, m = budget[d - 1], most[d - 1]
             shared = tables.tied[b + 1] - tables.tied[a]
             if shared > 0:
-                flows = min(t, plan.ranks[0]) if tables.flow_per_rank else 1
-                wait, wire = transfer_seconds(tables, plan, d, 0, shared * tables.gradient_bytes, flows)
+                flows = min(t, plan.ranks[0])
+                wait, wire = transfer_seconds(tables, plan, d, 0, shared * tables.wire_bytes, flows)
                 time -= 2 * wait + wire
         rest = time - h - e
         after = bounds.work[b + 1]

@@ -97,7 +97,7 @@ def _tree(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[fl
 
 @maker
 def _hop(tables: Tables, plan: Encoded, a: int, b: int, size: float) -> tuple[float, float]:
-    flows = min(plan.ranks[a], plan.ranks[b]) if tables.flow_per_rank else 1
+    flows = min(plan.ranks[a], plan.ranks[b])
     return transfer_seconds(tables, plan, a, b, size, flows)
 
 
@@ -168,7 +168,8 @@ def _with_sync(plan: Encoded, by_region: bool) -> Encoded:
 
 @maker
 def _optimistic(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
-    """Seconds of a step with every gradient set at its best order; inf where the plan cannot run."""
+    """Seconds of a step with every gradient set at its best order and the way to itself; inf where the plan cannot
+    run."""
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
         return np.inf
@@ -182,8 +183,9 @@ def _optimistic(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) 
                 n += 1
             members[p] = n
         params = tables.split[b + 1] - tables.split[a] + tables.whole[b + 1] - tables.whole[a]
-        least = sync_at_least(tables, plan, members, params * tables.gradient_bytes)
+        least = sync_at_least(tables, plan, members, params * tables.wire_bytes)
         out.set_seconds[i] = min(out.set_seconds[i], least)
+        out.set_wait[i] = min(out.set_wait[i], out.set_seconds[i])
     return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
 
 
@@ -231,6 +233,7 @@ def _classes(slots: Slots, pool: Pool, chains: Ints) -> Ints:
 @maker
 def _orders(
     tables: Tables,
+    wide_tables: Tables,
     slots: Slots,
     pool: Pool,
     chains: Ints,
@@ -246,7 +249,7 @@ def _orders(
     replicas = chains.shape[0]
     _write(slots, pool, chains, shares, extra, plan)
     priced = 1
-    if _optimistic(tables, plan, out, scratch) >= seconds:
+    if _optimistic(wide_tables, plan, out, scratch) >= seconds:
         return seconds, priced
     label = _classes(slots, pool, chains)
     order = np.sort(label)
@@ -279,6 +282,7 @@ def _orders(
 @kernel
 def combine(
     tables: Tables,
+    wide_tables: Tables,
     slots: Slots,
     pool: Pool,
     digits: Ints,
@@ -299,6 +303,7 @@ def combine(
     """The fastest plan of exactly as many replicas as `plan` has room for, of the pool's chains, which are sorted by
     usage and then by falling `most`: (seconds, steps of work done). Stops once `budget` steps are done.
 
+    wide_tables  with network cards and trunks without end: nobody waits for others on the way
     most   [C, 3] microbatches a chain can do, at most: anyhow, beside replicas on other machines, in other regions
     can    what `capacities` says
     """
@@ -316,7 +321,7 @@ def combine(
     for c in range(count - 1, -1, -1):
         same = c + 1 < count and pool.usage[c + 1] == pool.usage[c]
         group_end[c] = group_end[c + 1] if same else c + 1
-    first_size = (tables.split[1] + tables.whole[1]) * tables.gradient_bytes
+    first_size = (tables.split[1] + tables.whole[1]) * tables.wire_bytes
     steps = 0
     p = 0
     while p >= 0:
@@ -397,7 +402,7 @@ def combine(
                     new &= chains[o] != chains[o + 1] or shares[o] >= shares[o + 1]
                 if new:
                     seconds, priced = _orders(
-                        tables, slots, pool, chains, shares, extra, plan, out, scratch, seconds, found
+                        tables, wide_tables, slots, pool, chains, shares, extra, plan, out, scratch, seconds, found
                     )
                     steps += 20 * priced
             o = replicas - 2

@@ -34,7 +34,7 @@ class Packed(NamedTuple):
     where: Ints  # [J, V, 14] where each table begins in `floats`, then in `ints`
     layers: Ints  # [J]
     kinds: Ints  # [J]
-    scalars: Floats  # [J, 3] bytes a parameter: state, optimizer, gradient
+    scalars: Floats  # [J, 4] bytes a parameter: state, optimizer, gradient, gradient on the wire
     sizes: Ints  # [J, S] microbatch sizes, ascending; 0 where a job has fewer
     batch: Ints  # [J] samples of a step
     kind: Ints  # [J, P, most ranks + 1] kind of stage
@@ -60,10 +60,14 @@ class Packed(NamedTuple):
     latency: Floats
     bandwidth: Floats
     ceiling: Floats
+    card: Floats
+    trunk: Ints
+    trunk_rate: Floats
     local: Floats
     ring_share: Floats
     region: Ints
     capacity: Floats
+    bucket: float
     blocking_above: float
     message_overhead: float
     flow_per_rank: bool
@@ -118,7 +122,7 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         where=where,
         layers=np.array([len(space.job.model.layers) for space in spaces]),
         kinds=np.array([len(tables.update) for tables in firsts]),
-        scalars=np.array([(t.state_bytes, t.optimizer_bytes, t.gradient_bytes) for t in firsts]),
+        scalars=np.array([(t.state_bytes, t.optimizer_bytes, t.gradient_bytes, t.wire_bytes) for t in firsts]),
         sizes=padded,
         batch=np.array([space.job.global_batch for space in spaces]),
         kind=kind,
@@ -144,10 +148,14 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         latency=common.latency,
         bandwidth=common.bandwidth,
         ceiling=common.ceiling,
+        card=common.card,
+        trunk=common.trunk,
+        trunk_rate=common.trunk_rate,
         local=common.local,
         ring_share=common.ring_share,
         region=common.region,
         capacity=common.capacity,
+        bucket=common.bucket,
         blocking_above=common.blocking_above,
         message_overhead=common.message_overhead,
         flow_per_rank=common.flow_per_rank,
@@ -187,6 +195,9 @@ def tables_of(packed: Packed, job: int, variant: int) -> Tables:
         packed.latency,
         packed.bandwidth,
         packed.ceiling,
+        packed.card,
+        packed.trunk,
+        packed.trunk_rate,
         packed.local,
         packed.ring_share,
         packed.region,
@@ -194,6 +205,8 @@ def tables_of(packed: Packed, job: int, variant: int) -> Tables:
         packed.scalars[job, 0],
         packed.scalars[job, 1],
         packed.scalars[job, 2],
+        packed.scalars[job, 3],
+        packed.bucket,
         packed.blocking_above,
         packed.message_overhead,
         packed.flow_per_rank,

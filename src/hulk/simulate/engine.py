@@ -31,7 +31,7 @@ def simulate(
     jitter      coefficient of variation of every pass, message, gradient sum and update (0.05: about ±5 %)
     seed        of the jitter; the same seed gives the same result
     contention  whether messages and gradient sums that share a network card or a trunk slow each other down; without it
-                and without jitter the steps are those of `hulk.cost.price`
+                and without jitter the steps are those of `hulk.cost.step` for tables `without_sharing`
     """
     if not (math.isfinite(jitter) and jitter >= 0):
         raise InputError(f"jitter must be 0 or more, not {jitter}", hint="0.05 varies times by about 5 %")

@@ -2,7 +2,8 @@
 pipeline too, and weights are updated. The order is that of `hulk.cost.step`:
 
 - Gradient sets from the last layers to the first, each when all its holders have it and are free. With an engine that
-  overlaps, a holder has it as soon as its last backward has passed those layers.
+  overlaps, a holder has it as soon as its last backward has passed those layers; with one that has buckets too, all but
+  the last bucket of it as soon as the first is there.
 - Then parameters shared with a pipeline's first stage, one stage after the other.
 - A stage updates when all this is done with it.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
+from math import ceil
 
 from hulk.cost.price import Prepared
 from hulk.simulate.clock import Action, Clock
@@ -38,8 +40,8 @@ class SyncRun:
         # What a stage waits for before it updates, in order; its own passes are the first of it.
         self._passes = [Task() for _ in range(count)]
         self._before_update: list[list[Task]] = [[passes] for passes in self._passes]
-        # Moments at which a stage has a set's gradients, and the set's first layer.
-        self._ready: list[list[tuple[Task, int]]] = [[] for _ in range(count)]
+        # Moments at which a stage has what it adds to a sum, and the seconds of its last backward after them.
+        self._ready: list[list[tuple[Task, float]]] = [[] for _ in range(count)]
         self._plan_gradient_sets(traffic, jitter)
         self._plan_shared_parameters(traffic, jitter)
         for row, stretch in enumerate(jitter.factors(count)):
@@ -47,14 +49,9 @@ class SyncRun:
 
     def last_pass(self, row: int, seconds: float, stretch: float) -> None:
         """A stage starts its last backward, which takes that many seconds, jitter's `stretch` included."""
-        tables, encoded = self._prepared.book.tables, self._prepared.encoded
         self._clock.after(seconds, self._passes[row].done)
-        for ready, first_layer in self._ready[row]:
-            to_do = 0.0
-            if tables.overlap_sync:
-                backward = tables.backward[encoded.kind[row]]
-                to_do = float(backward[first_layer] - backward[encoded.first[row]]) * stretch
-            self._clock.after(seconds - to_do, ready.done)
+        for ready, to_do in self._ready[row]:
+            self._clock.after(max(seconds - to_do * stretch, 0.0), ready.done)
 
     def _plan_gradient_sets(self, traffic: Traffic, jitter: Jitter) -> None:
         durations, sets = self._prepared.durations, self._prepared.sets
@@ -63,13 +60,34 @@ class SyncRun:
             layers = int(durations.set_first[i]), int(durations.set_last[i])
             holders = self._prepared.holders(i)
             record = partial(self._record, holders, layers=layers)
-            task = Task(partial(self._collect, traffic.gradient_set(i), stretch, record))
-            for row in holders:
-                ready = Task()
-                self._ready[row].append((ready, layers[0]))
-                task.wait_for(ready, *([before[row]] if row in before else []))
-                before[row] = task
-                self._before_update[row].append(task)
+            last = self._share_of_last_bucket(layers)
+            for share, is_last in ((1.0 - last, False), (last, True)) if last < 1.0 else ((1.0, True),):
+                phases = traffic.gradient_set(i, share, is_last=is_last)
+                task = Task(partial(self._collect, phases, stretch, record))
+                for row in holders:
+                    ready = Task()
+                    self._ready[row].append((ready, self._still_to_do(row, layers, 0.0 if is_last else share)))
+                    task.wait_for(ready, *([before[row]] if row in before else []))
+                    before[row] = task
+                    self._before_update[row].append(task)
+
+    def _share_of_last_bucket(self, layers: tuple[int, int]) -> float:
+        """Of a set's bytes."""
+        tables = self._prepared.book.tables
+        if not tables.overlap_sync:
+            return 1.0
+        params = tables.split + tables.whole
+        size = float(params[layers[1] + 1] - params[layers[0]]) * tables.wire_bytes
+        return 1.0 / max(1.0, ceil(size / tables.bucket))
+
+    def _still_to_do(self, row: int, layers: tuple[int, int], share: float) -> float:
+        """Seconds of a stage's last backward after it has been through a set's layers, but for a share of them."""
+        tables, encoded = self._prepared.book.tables, self._prepared.encoded
+        if not tables.overlap_sync:
+            return 0.0
+        backward = tables.backward[encoded.kind[row]]
+        inside = float(backward[layers[1] + 1] - backward[layers[0]])
+        return float(backward[layers[0]] - backward[encoded.first[row]]) + share * inside
 
     def _plan_shared_parameters(self, traffic: Traffic, jitter: Jitter) -> None:
         durations, starts = self._prepared.durations, self._prepared.encoded.starts

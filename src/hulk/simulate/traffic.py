@@ -94,27 +94,33 @@ class Traffic:
         link = min(sender, receiver)  # a link's durations stand with its first stage
         seconds = durations.send_forward[link] if sender < receiver else durations.send_backward[link]
         size = float(self._tables.cut[self._stages[link].last])
-        route, latency = self._route(sender, receiver, self._flows([sender, receiver]))
+        flows = self._ranks([sender, receiver]) if self._tables.flow_per_rank else 1
+        route, latency = self._route(sender, receiver, flows)
         fixed = float(seconds) - size / route.limit
         return Wire(route, size, max(fixed, 0.0), latency)
 
-    def gradient_set(self, index: int) -> Phases:
-        """The sum of a gradient set over its holders, as the job's plan says: a ring, or region by region."""
+    def gradient_set(self, index: int, share: float, *, is_last: bool) -> Phases:
+        """The sum of a share of a gradient set over its holders, as the job's plan says: a ring, or region by region.
+        Shares of a set follow each other closely: latency counts once, with the last one."""
         durations = self._prepared.durations
         params = self._tables.split + self._tables.whole
         params_in_set = float(params[durations.set_last[index] + 1] - params[durations.set_first[index]])
-        size = params_in_set * self._tables.gradient_bytes
+        size = share * params_in_set * self._tables.wire_bytes
         members = self._prepared.holders(index)
         if self._prepared.encoded.by_region:
-            return self._by_region(members, size)
-        return (self._ring(members, size, self._flows(members), all_reduce=True),)
+            phases = self._by_region(members, size)
+        else:
+            phases = (self._ring(members, size, self._ranks(members), all_reduce=True),)
+        if is_last:
+            return phases
+        return tuple(tuple(Branch(branch.hops, 0.0) for branch in phase) for phase in phases)
 
     def shared_parameters(self, stage: int, first: int) -> Phases:
         """The sum of the gradients of parameters that a stage shares with its pipeline's first: a ring of the two."""
         held = self._stages[stage]
         shared = float(self._tables.tied[held.last + 1] - self._tables.tied[held.first])
         pair = [stage, first]
-        return (self._ring(pair, shared * self._tables.gradient_bytes, self._flows(pair), all_reduce=False),)
+        return (self._ring(pair, shared * self._tables.wire_bytes, self._ranks(pair), all_reduce=False),)
 
     def _ring(self, members: Sequence[int], size: float, flows: int, *, all_reduce: bool) -> tuple[Branch, ...]:
         """2 (n − 1) rounds of size / n bytes on every hop; each round waits for the longest way. An engine's own
@@ -132,7 +138,7 @@ class Traffic:
 
     def _by_region(self, members: Sequence[int], size: float) -> Phases:
         """Chains add up inside each region onto its first member, those do a ring, and the chains spread the sum."""
-        flows = self._flows(members)
+        flows = self._ranks(members)
         chains: dict[int, list[int]] = {}
         for member in members:
             region = int(self._tables.region[self._prepared.encoded.place[member]])
@@ -147,9 +153,10 @@ class Traffic:
         ways = [self._route(a, b, flows) for a, b in pairwise(members)]
         return Branch(tuple(Hop(route, size) for route, _ in ways), sum(latency for _, latency in ways))
 
-    def _flows(self, stages: Sequence[int]) -> int:
-        """How many flows carry what these stages exchange."""
-        return min(self._stages[n].tensor_parallel for n in stages) if self._tables.flow_per_rank else 1
+    def _ranks(self, stages: Sequence[int]) -> int:
+        """Ranks of these stages that have one of their own kind in each of the others: each sends in a flow of its
+        own."""
+        return min(self._stages[n].tensor_parallel for n in stages)
 
     def _route(self, sender: int, receiver: int, flows: int, *, all_reduce: bool = False) -> tuple[Route, float]:
         """The way between two stages, and its latency in seconds."""

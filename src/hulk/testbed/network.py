@@ -80,7 +80,7 @@ class Network:
         wires = []
         for a, b in combinations(range(len(machines)), 2):
             link = cluster.link(machines[a].name, machines[b].name)
-            bandwidth = min(link.bandwidth, machines[a].network, machines[b].network)
+            bandwidth = min(link.bandwidth, machines[a].card, machines[b].card)
             if not link.blocked and bandwidth > 0:
                 wires.append(Wire(a, b, link.latency, bandwidth, link.trunk or None))
         return cls(cluster.name, hosts, tuple(wires))

@@ -97,7 +97,7 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
     params = stage_memory(tables, 0, layers - 1, gpus, 1, False, 1)[1]
     passes = 3 if settings.recompute is Recompute.FULL else 2
     rings = [space.encode(Skeleton((tuple(Slot(m, 1) for m in order),), settings)) for order in orders]
-    flows = min(host.gpus for host in hosts) if tables.flow_per_rank else 1
+    flows = min(host.gpus for host in hosts)
     known: dict[float, float] = {}
     exchange = 0.0
     for layer in job.model.layers:
@@ -120,4 +120,4 @@ def _between(tables: Tables, ring: Encoded, size: float, flows: int) -> float:
     """Seconds of an all-reduce among one member of every machine."""
     members: Ints = np.arange(len(ring.machine))
     ways = (ring_seconds(tables, ring, members, size, flows), by_region_seconds(tables, ring, members, size, flows))
-    return float(min(ways))
+    return float(min(wire + wait for wire, wait in ways))
