@@ -62,6 +62,13 @@ NEAREST_ENGINE = {
     "torchtitan": "torchtitan",
     "hulk": "hulk",
 }
+# Where an engine differs from the bundled one that is nearest.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "megatron": {"overlap_sync": False},  # Megatron-LM before Megatron-Core sums gradients after the last backward
+    "libai": {"overlap_sync": False},
+    # A static graph: casting and clipping are part of its update's kernel, and no step waits for Python.
+    "oneflow": {"update_copies": 0.0, "step_overhead": 0.0},
+}
 ATTENTIONS = {"flash": Attention.FUSED, "fused-softmax": Attention.FUSED_SOFTMAX, "eager": Attention.EAGER}
 
 
@@ -129,9 +136,7 @@ def published(row: Row) -> Published:
 def _engine(row: Row) -> Engine:
     """The bundled engine nearest to the one that ran, with the switches that the row names."""
     engine = ENGINES[NEAREST_ENGINE.get(row["engine"], "megatron")]
-    if row["engine"] == "oneflow":
-        # A static graph: casting and clipping are part of its update's kernel, and no step waits for Python.
-        engine = replace(engine, update_copies=0.0, step_overhead=0.0)
+    engine = replace(engine, **VARIANTS.get(row["engine"], {}))
     if engine.name == "torchtitan":
         engine = replace(engine, fused_kernels=bool(row["compiled"]))
     return replace(engine, hidden_exchange=HIDDEN) if row["overlap_tensor"] else engine

@@ -40,8 +40,10 @@ class Engine:
     logit_bytes      bytes of a logit held from the loss to its backward pass, and for a moment on top. None: the logits
                      and their softmax in fp32, and as much again
     wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
-    bucket           bytes that gradients are added up in at a time; sums and the succession of steps are then played
-                     through, as `hulk.cost.sums` says. None: by the closed forms of `hulk.cost.step`
+    bucket           bytes that gradients are added up in at a time, while backward is still at work on the layers
+                     before. None: a set of layers at once
+    message_sums     whether sums and the succession of steps are played through message by message, as `hulk.cost.sums`
+                     says, not by the closed forms of `hulk.cost.step`
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
     reserve_of       the same, where it was measured for a GPU type
     ring_share_of    share of the bandwidth between machines that an all-reduce reaches, where it was measured for a GPU
@@ -63,6 +65,7 @@ class Engine:
     overlap_sync: bool = True
     wire_gradient: int | None = 4
     bucket: float | None = None
+    message_sums: bool = False
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class Engine:
 HULK = Engine(name="hulk", message_overhead=50e-6)
 
 # `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
-TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB)
+TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB, message_sums=True)
 
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces
@@ -121,6 +124,8 @@ MEGATRON = Engine(
     power_limited=True,
     update_copies=34.0,
     gradient_held={Precision.FP16: 2},
+    wire_gradient=None,
+    bucket=80e6,
     logit_bytes=(4.0, 2.0),
     reserve=1.0 * GIB,
 )
@@ -128,7 +133,12 @@ MEGATRON = Engine(
 # torchtitan (pytorch/torchtitan): plain modules joined by torch.compile, gradients summed in the precision of
 # `mixed_precision_reduce`, fp32 by default; PyTorch's cross entropy in fp32.
 TORCHTITAN = Engine(
-    name="torchtitan", message_overhead=50e-6, fused_kernels=True, power_limited=True, reserve=1.0 * GIB
+    name="torchtitan",
+    message_overhead=50e-6,
+    fused_kernels=True,
+    power_limited=True,
+    bucket=80e6,
+    reserve=1.0 * GIB,
 )
 
 ENGINES: Mapping[str, Engine] = MappingProxyType(

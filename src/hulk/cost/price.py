@@ -73,7 +73,7 @@ def prepare(
     durations.forward[:] += engine.pass_overhead
     durations.backward[:] += engine.pass_overhead
     durations.update[:] += engine.step_overhead
-    if engine.bucket is not None:
+    if engine.message_sums:
         apart = blocked_pair(book.tables, encoded, shares(book.tables, encoded, durations, where))
         if apart is not None:
             return _blocked(job, stages, *apart)
@@ -106,7 +106,7 @@ def price_job(
     stage_end, sync_end = np.zeros(count), np.zeros(count)
     encoded, durations, tables = prepared.encoded, prepared.durations, prepared.book.tables
     total = step.step_seconds(tables, encoded, durations, prepared.sets, stage_end, sync_end, step.ALL)
-    if engine.bucket is not None:
+    if engine.message_sums:
         wanted = shares(tables, encoded, durations, prepared.sets)
         total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket)
     parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
-from hulk.cost.memory import GRADIENT_BYTES, layer_memory, optimizer_bytes, weight_bytes
+from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
@@ -103,7 +103,7 @@ def make_book(
         capacity=np.array([host.memory - engine.reserved(host.gpu) for host in hosts]),
         state_bytes=float(weight_bytes(job.precision, engine.gradient_bytes(job.precision))),
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
-        gradient_bytes=float(GRADIENT_BYTES),
+        gradient_bytes=float(engine.gradient_bytes(job.precision)),
         wire_bytes=float(engine.wire_bytes(job.precision)),
         bucket=inf if engine.bucket is None else engine.bucket,
         blocking_above=engine.blocking_above,
