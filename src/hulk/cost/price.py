@@ -108,7 +108,7 @@ def price_job(
     total = step.step_seconds(tables, encoded, durations, prepared.sets, stage_end, sync_end, step.ALL)
     if engine.message_sums:
         wanted = shares(tables, encoded, durations, prepared.sets)
-        total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket)
+        total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket or np.inf)
     parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)
     pipelines = _stage_prices(prepared, total)
     money = step_money(plan, cluster, tables, durations, prepared.sets, total)
