@@ -17,7 +17,8 @@ import numpy as np
 
 from common import Report, parser
 from hulk.cost.compute import ComputeModel
-from hulk.cost.price import Prepared, prepare, price_plan
+from hulk.cost.prepared import Prepared, prepare
+from hulk.cost.price import price_plan
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import Precision

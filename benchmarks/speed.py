@@ -19,7 +19,7 @@ import numpy as np
 from common import Report, parser
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel
-from hulk.cost.price import Prepared, prepare
+from hulk.cost.prepared import Prepared, prepare
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Pipeline, Stage

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from hulk.cost.compute import ComputeModel
-from hulk.cost.price import Prepared, prepare
+from hulk.cost.prepared import Prepared, prepare
 from hulk.domain.cluster import Cluster
 from hulk.domain.plan import Plan
 from hulk.io.cluster_file import load_cluster

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin
 from hulk.cost.engine import Engine
-from hulk.cost.price import Prepared, prepare
+from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.tables import without_sharing
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import GpuType, Precision
@@ -150,7 +150,9 @@ def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job") -> Prepa
 def price_of(one: Prepared) -> tuple[float, np.ndarray]:
     """Seconds of the step, and when each stage's passes are done, where nobody waits for others on the way."""
     stage_end, sync_end = np.zeros(len(one.stages)), np.zeros(len(one.stages))
-    total = step.step_seconds(without_sharing(one.book.tables), one.encoded, one.durations, one.sets, stage_end, sync_end, step.ALL)
+    total = step.step_seconds(
+        without_sharing(one.book.tables), one.encoded, one.durations, one.sets, stage_end, sync_end, step.ALL
+    )
     return total, stage_end
 
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
-from hulk.cost.price import Prepared, prepare, price_job
+from hulk.cost.prepared import Prepared, prepare
+from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, pair
 from hulk.domain.gpu import GpuType

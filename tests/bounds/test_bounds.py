@@ -12,7 +12,7 @@ import small
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
-from hulk.cost.price import Prepared, prepare
+from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.tables import empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job

@@ -11,7 +11,8 @@ from cases import CONFIGS
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, TORCH
-from hulk.cost.price import Prepared, prepare, price_job
+from hulk.cost.prepared import Prepared, prepare
+from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.cost.sums import Share, Wires, add_up, chain_pieces, shares
 from hulk.domain.plan import JobPlan, Pipeline, Schedule, Stage, Sync

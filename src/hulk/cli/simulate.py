@@ -30,7 +30,8 @@ def simulate(
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console, print_json, table
     from hulk.cost.engine import engine_named
-    from hulk.cost.price import prepare, price_job
+    from hulk.cost.prepared import prepare
+    from hulk.cost.price import price_job
     from hulk.cost.report import Infeasible
     from hulk.errors import InfeasibleError
     from hulk.io.files import check_output, write_atomic

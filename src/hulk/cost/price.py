@@ -2,113 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
-from hulk.cost import step
 from hulk.cost.bottleneck import describe_bottleneck
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.money import step_money
 from hulk.cost.pipeline import run_pipeline
-from hulk.cost.report import Breakdown, Infeasible, JobPrice, Obstacle, PlanPrice, StageMemory, StagePrice
-from hulk.cost.step import Durations, Encoded, Tables
-from hulk.cost.sums import blocked_pair, shares, steady_step
-from hulk.cost.tables import Book, empty_durations, encode, make_book
+from hulk.cost.play import Played, play
+from hulk.cost.prepared import Prepared, prepare
+from hulk.cost.report import Breakdown, Infeasible, JobPrice, PlanPrice, StageMemory, StagePrice
+from hulk.cost.step import Durations, Encoded, Floats, Tables
+from hulk.cost.sums import shares, steady_step
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan, Stage
-from hulk.units import format_size
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A job's plan with all its durations: what `price` reports on and `simulate` plays."""
-
-    job: Job
-    plan: JobPlan
-    cluster: Cluster
-    engine: Engine
-    book: Book
-    encoded: Encoded
-    durations: Durations
-    sets: int
-
-    @property
-    def stages(self) -> list[Stage]:
-        """The stages of all pipelines, one after the other, as the arrays have them."""
-        return [stage for pipeline in self.plan.pipelines for stage in pipeline.stages]
-
-    def holders(self, gradient_set: int) -> list[int]:
-        """The stages, one a replica, that hold a gradient set."""
-        first = self.durations.set_first[gradient_set]
-        rows = np.flatnonzero((self.encoded.first <= first) & (first <= self.encoded.last))
-        return [int(n) for n in rows]
-
-
-def prepare(
-    job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK
-) -> Prepared | Infeasible:
-    """All durations of a job's plan, or why it cannot run. The plan has passed `hulk.domain.check`."""
-    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
-    book = make_book(
-        job,
-        cluster,
-        list(dict.fromkeys(stage.machine for stage in stages)),
-        ranks=[stage.tensor_parallel for stage in stages],
-        microbatch=plan.microbatch_size,
-        recompute=plan.recompute,
-        compute=compute,
-        engine=engine,
-    )
-    encoded = encode(plan, cluster, book)
-    durations = empty_durations(len(stages))
-    status, where, other = step.durations(book.tables, encoded, durations)
-    if status == step.TOO_BIG:
-        return _too_big(job, stages[where], where, durations, cluster, engine)
-    if status == step.BLOCKED:
-        return _blocked(job, stages, where, other)
-    durations.forward[:] += engine.pass_overhead
-    durations.backward[:] += engine.pass_overhead
-    durations.update[:] += engine.step_overhead
-    if engine.message_sums:
-        apart = blocked_pair(book.tables, encoded, shares(book.tables, encoded, durations, where))
-        if apart is not None:
-            return _blocked(job, stages, *apart)
-    return Prepared(job, plan, cluster, engine, book, encoded, durations, sets=where)
-
-
-def _blocked(job: Job, stages: Sequence[Stage], a: int, b: int) -> Infeasible:
-    reason = f"{stages[a].machine} and {stages[b].machine} must exchange data, but the link between them is blocked"
-    return Infeasible(job.name, Obstacle.BLOCKED, reason)
-
-
-def _too_big(job: Job, stage: Stage, row: int, durations: Durations, cluster: Cluster, engine: Engine) -> Infeasible:
-    host = cluster.machine(stage.machine)
-    needs = durations.memory[row] + engine.reserved(host.gpu)
-    reason = (
-        f"layers {stage.first}–{stage.last} on {stage.machine} need {format_size(needs)} on each {host.gpu.name}, "
-        f"which has {format_size(host.memory)}"
-    )
-    return Infeasible(job.name, Obstacle.MEMORY, reason)
+from hulk.domain.plan import JobPlan, Plan
 
 
 def price_job(
     job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK
 ) -> JobPrice | Infeasible:
-    """The price of one job by its plan."""
+    """The price of one job by its plan, alone on the cluster."""
     prepared = prepare(job, plan, cluster, compute=compute, engine=engine)
     if isinstance(prepared, Infeasible):
         return prepared
-    count = len(prepared.stages)
-    stage_end, sync_end = np.zeros(count), np.zeros(count)
+    return _price(prepared, play([prepared])[0])
+
+
+def _price(prepared: Prepared, played: Played) -> JobPrice:
+    job, plan, cluster, engine = prepared.job, prepared.plan, prepared.cluster, prepared.engine
     encoded, durations, tables = prepared.encoded, prepared.durations, prepared.book.tables
-    total = step.step_seconds(tables, encoded, durations, prepared.sets, stage_end, sync_end, step.ALL)
+    total, stage_end, sync_end = played.seconds, played.stage_end, played.sync_end
     if engine.message_sums:
         wanted = shares(tables, encoded, durations, prepared.sets)
-        total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, engine.bucket or np.inf)
+        total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, tables.bucket)
     parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)
     pipelines = _stage_prices(prepared, total)
     money = step_money(plan, cluster, tables, durations, prepared.sets, total)
@@ -128,12 +57,15 @@ def price_job(
 def price_plan(
     plan: Plan, cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine = HULK
 ) -> PlanPrice:
-    """The price of every job of a plan."""
+    """The price of every job of a plan, all of them at work at the same time."""
     by_name = {job.name: job for job in jobs}
-    prices = {
-        name: price_job(by_name[name], job_plan, cluster, compute=compute, engine=engine)
+    found = {
+        name: prepare(by_name[name], job_plan, cluster, compute=compute, engine=engine)
         for name, job_plan in plan.jobs.items()
     }
+    ready = [one for one in found.values() if isinstance(one, Prepared)]
+    played = {one.job.name: its for one, its in zip(ready, play(ready), strict=True)}
+    prices = {name: one if isinstance(one, Infeasible) else _price(one, played[name]) for name, one in found.items()}
     return PlanPrice(jobs=prices, waiting=dict(plan.waiting), idle=plan.idle)
 
 
@@ -142,8 +74,8 @@ def _breakdown(
     plan: Encoded,
     durations: Durations,
     total: float,
-    stage_end: step.Floats,
-    sync_end: step.Floats,
+    stage_end: Floats,
+    sync_end: Floats,
 ) -> Breakdown:
     """Cut the step into parts by what-if: the slowest replica's busiest stage; that replica with free transfers; then
     as it is; then the sync; then the update."""

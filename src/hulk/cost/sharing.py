@@ -136,3 +136,34 @@ def slowed_down(tables: Tables, plan: Encoded, out: Durations, shared: Resources
                         times = forward if way == 0 else backward
                         times[n] += slowest - size / out.rate[n]
     return forward, backward
+
+
+@maker
+def hold_back(tables: Tables, plan: Encoded, out: Durations, shared: Resources, stage_end: Floats) -> None:
+    """Move the ends of pipelines to where the resources they use have carried all messages: the first is there after a
+    forward pass, and a backward pass follows the last."""
+    replicas = plan.microbatches.shape[0]
+    load = np.zeros(shared.rate.shape[0])
+    around = np.full(shared.rate.shape[0], np.inf)
+    for counting in (True, False):
+        for p in range(replicas):
+            head, late = 0.0, 0.0
+            for n in range(plan.starts[p], plan.starts[p + 1] - 1):
+                head += out.forward[n] + out.backward[n]
+                seconds = plan.microbatches[p] * tables.cut[plan.last[n]]
+                for way in range(2):
+                    a, b = (n, n + 1) if way == 0 else (n + 1, n)
+                    for which in range(3):
+                        r = resource_at(tables, plan, shared, a, b, which)
+                        if r < 0:
+                            continue
+                        if counting:
+                            load[r] += seconds / shared.rate[r]
+                            around[r] = min(around[r], head)
+                        else:
+                            late = max(late, load[r] + around[r])
+            if counting:
+                continue
+            first = plan.starts[p]
+            if late > stage_end[first]:
+                stage_end[first : plan.starts[p + 1]] += late - stage_end[first]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import constant, inner, is_cached, kernel, lean, maker
 from hulk.cost.pipeline import backward_position, run_pipeline
-from hulk.cost.sharing import Resources, is_crowded, pass_through, resources_of, slowed_down
+from hulk.cost.sharing import Resources, hold_back, is_crowded, pass_through, resource_at, resources_of, slowed_down
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -330,6 +330,7 @@ def step_seconds(
     if is_crowded(tables, plan, out, shared):
         forward, backward = slowed_down(tables, plan, out, shared)
         _run_pipelines(plan, out, forward, backward, stage_end, horizon)
+        hold_back(tables, plan, out, shared, stage_end)
     else:
         _run_pipelines(plan, out, out.send_forward, out.send_backward, stage_end, horizon)
     sync_end[:] = stage_end
@@ -467,7 +468,9 @@ def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints
         for i in range(n):
             end = max(end, pass_through(tables, plan, shared, members[i], members[(i + 1) % n], part, at))
         return end
+    # Three phases of this set's own; all its bytes count for what others have to wait.
     leaders, tails = np.empty(n, np.int64), np.empty(n, np.int64)
+    gathered, around = np.zeros(shared.rate.shape[0]), np.zeros(shared.rate.shape[0])  # seconds of a resource
     regions = 0
     for i in range(n):
         found = -1
@@ -479,14 +482,24 @@ def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints
             regions += 1
             continue
         end = max(end, pass_through(tables, plan, shared, members[i], tails[found], size, at))
+        end = max(end, pass_through(tables, plan, shared, tails[found], members[i], size, at))
+        _add_seconds(tables, plan, shared, members[i], tails[found], size, gathered)
         tails[found] = members[i]
-    middle = end
-    if regions > 1:
-        part = 2 * (regions - 1) / regions * size
-        for r in range(regions):
-            a, b = leaders[r], leaders[(r + 1) % regions]
-            middle = max(middle, pass_through(tables, plan, shared, a, b, part, end))
-    return middle + (end - at)  # spread as it was gathered
+    part = 2 * (regions - 1) / regions * size
+    for r in range(regions):
+        a, b = leaders[r], leaders[(r + 1) % regions]
+        end = max(end, pass_through(tables, plan, shared, a, b, part, at))
+        _add_seconds(tables, plan, shared, a, b, part, around)
+    return max(end, at + 2 * gathered.max() + around.max())
+
+
+@inner
+def _add_seconds(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int, size: float, load: Floats) -> None:
+    """For how long `size` bytes from stage a to stage b keep each resource busy."""
+    for which in range(3):
+        r = resource_at(tables, plan, shared, a, b, which)
+        if r >= 0:
+            load[r] += size / shared.rate[r]
 
 
 @kernel

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hulk.cost.price import Prepared
+from hulk.cost.prepared import Prepared
 from hulk.domain.model import Model
 from hulk.runtime.buckets import Piece
 from hulk.runtime.entries import Entry

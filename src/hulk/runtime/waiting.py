@@ -7,7 +7,7 @@ import time
 import torch
 
 from hulk.cost.compute import ComputeModel
-from hulk.cost.price import prepare
+from hulk.cost.prepared import prepare
 from hulk.cost.report import Infeasible
 from hulk.errors import InfeasibleError
 from hulk.io.profiles import bundled_profiles

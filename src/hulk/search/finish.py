@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hulk.cost.price import price_job
+from hulk.cost.price import price_job, price_plan
 from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
 from hulk.domain.job import Job
@@ -21,6 +21,9 @@ from hulk.search.waiting import why_waiting
 
 # Warm-ups tried for small plans, more than a search tries.
 _DENSE = (*range(17), 20, 24, 28, 30, 32)
+
+# Plans of a job that are played: those that a search takes to be nearly as quick as its best.
+_NEAR, _MOST_NEAR = 1.08, 6
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def finish(spaces: Sequence[JobSpace], state: State, objective: Objective) -> tu
         way = _priced if objective.needs_money else _refined
         choices.append(way(space, skeleton) if skeleton else [])
     chosen = _best_together([space.job for space in spaces], choices, objective)
-    outcomes = [made.outcome if made else Outcome(None) for made in chosen]
+    outcomes = _together(spaces, chosen)
     plans = {space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made}
     waiting = {
         space.job.name: why_waiting(space, alone=len(spaces) == 1) for space in spaces if space.job.name not in plans
@@ -77,6 +80,18 @@ def _best_together(jobs: Sequence[Job], choices: Sequence[Sequence[_Made]], obje
     return chosen
 
 
+def _together(spaces: Sequence[JobSpace], chosen: Sequence[_Made | None]) -> list[Outcome]:
+    """What the jobs' plans take and cost with all of them at work at the same time."""
+    plan = Plan({space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made})
+    first, jobs = spaces[0], [space.job for space in spaces]
+    price = price_plan(plan, first.cluster, jobs, compute=first.compute, engine=first.engine)
+    outcomes = []
+    for space, made in zip(spaces, chosen, strict=True):
+        its = price.jobs[space.job.name] if made else None
+        outcomes.append(Outcome(its.step, its.money.total) if isinstance(its, JobPrice) else Outcome(None))
+    return outcomes
+
+
 def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     """A skeleton's plan with cuts and shares refined; for small ones, the best over other shapes of the same machines
     and other settings, each refined."""
@@ -91,8 +106,10 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
                 trial = Skeleton(candidate.chains, settings)
                 if space.is_small(trial) and space.seconds(trial) >= 0:
                     found.append(space.plan(trial, rounds=4))
-    plan, seconds = min(found, key=lambda made: made[1])
-    return [_Made(plan, Outcome(seconds))]
+    found.sort(key=lambda made: made[1])
+    near = [plan for plan, seconds in found if seconds <= _NEAR * found[0][1]][:_MOST_NEAR]
+    prices = [price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine) for plan in near]
+    return [_Made(plan, Outcome(its.step)) for plan, its in zip(near, prices, strict=True) if isinstance(its, JobPrice)]
 
 
 def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:

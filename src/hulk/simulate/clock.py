@@ -28,7 +28,11 @@ class Clock:
         self.at(self.now + seconds, action)
 
     def run(self) -> None:
-        """Do everything, and what follows from it, until nothing is left."""
+        """Do everything, and what follows from it, until nothing is left or somebody says that it is enough."""
         while self._events:
             self.now, _, action = heappop(self._events)
             action()
+
+    def stop(self) -> None:
+        """It is enough: forget what is still to come."""
+        self._events.clear()

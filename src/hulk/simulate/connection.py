@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hulk.cost.traffic import Wire
 from hulk.simulate.clock import Clock
 from hulk.simulate.network import Network
-from hulk.simulate.traffic import Wire
 
 
 class Passage(NamedTuple):

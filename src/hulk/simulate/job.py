@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from hulk.cost.price import Prepared
+from hulk.cost.prepared import Prepared
+from hulk.cost.traffic import Fabric, Traffic
 from hulk.simulate.clock import Clock
 from hulk.simulate.jitter import Jitter
 from hulk.simulate.network import Network
@@ -12,18 +13,34 @@ from hulk.simulate.pipeline import PipelineRun
 from hulk.simulate.result import JobTimeline, Span, SpanKind, StageTimeline
 from hulk.simulate.spans import SpanLog
 from hulk.simulate.sync import SyncRun
-from hulk.simulate.traffic import Fabric, Traffic
 
 
 class JobRun:
     """Plays one job on a clock and a network that all jobs share."""
 
-    def __init__(self, prepared: Prepared, *, clock: Clock, network: Network, fabric: Fabric, jitter: Jitter) -> None:
-        """Lay everything out and draw the jitter; nothing runs yet."""
+    def __init__(
+        self,
+        prepared: Prepared,
+        *,
+        clock: Clock,
+        network: Network,
+        fabric: Fabric,
+        jitter: Jitter,
+        done: Callable[[JobRun], None],
+    ) -> None:
+        """Lay everything out and draw the jitter; nothing runs yet. `done` is called when the step is over."""
         self._prepared = prepared
         self._log = log = SpanLog(prepared)
         traffic = Traffic(prepared, fabric)
-        sync = SyncRun(prepared, clock=clock, network=network, traffic=traffic, jitter=jitter, log=log)
+        sync = SyncRun(
+            prepared,
+            clock=clock,
+            network=network,
+            traffic=traffic,
+            jitter=jitter,
+            log=log,
+            done=lambda: done(self),
+        )
         self._pipelines = [
             PipelineRun(
                 prepared,

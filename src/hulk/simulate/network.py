@@ -14,6 +14,7 @@ from functools import partial
 from itertools import takewhile
 from operator import itemgetter
 
+from hulk.cost.traffic import Fabric, Route
 from hulk.simulate.clock import Action, Clock
 
 # Rates that differ by less than this share are the same: no new end time for a flow over rounding.
@@ -53,14 +54,6 @@ class Resource:
         self.wanted = self.wanted - flow.limit if self.flows else 0.0  # rounding must not add up
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The way from one machine to another: what a flow on it can have at most, in bytes/s, and what it shares."""
-
-    limit: float
-    resources: tuple[Resource, ...]
-
-
 @dataclass(slots=True, eq=False)
 class Flow:
     """Bytes on their way: `left` of them at the time `since`, going at `rate`, all there at `end`. `due` is when the
@@ -81,17 +74,26 @@ class Network:
     """All flows of all jobs. Without `contention` every flow has its limit."""
 
     clock: Clock
+    fabric: Fabric
     contention: bool
+    _resources: dict[int, Resource] = field(default_factory=dict)
     _changed: dict[Resource, None] = field(default_factory=dict)
+
+    def resource(self, number: int) -> Resource:
+        """What has that number in the fabric."""
+        if number not in self._resources:
+            self._resources[number] = Resource(self.fabric.capacity[number])
+        return self._resources[number]
 
     def send(self, route: Route, size: float, stretch: float, done: Action) -> None:
         """Move `size` bytes and then call `done`. `stretch` multiplies the seconds, not the bytes that are counted."""
-        for resource in route.resources:
+        resources = tuple(self.resource(number) for number in route.resources)
+        for resource in resources:
             resource.carried += size
-        if not self.contention or not route.resources or size <= 0:
+        if not self.contention or not resources or size <= 0:
             self.clock.after(size * stretch / route.limit, done)
             return
-        flow = Flow(route.limit, route.resources, size * stretch, self.clock.now, done)
+        flow = Flow(route.limit, resources, size * stretch, self.clock.now, done)
         for resource in flow.resources:
             resource.add(flow)
         crowded = [resource for resource in flow.resources if resource.crowded]

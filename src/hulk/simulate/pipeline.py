@@ -13,14 +13,14 @@ from functools import partial
 
 from hulk.cost.compiled import plain
 from hulk.cost.pipeline import pass_at
-from hulk.cost.price import Prepared
+from hulk.cost.prepared import Prepared
+from hulk.cost.traffic import Traffic, Wire
 from hulk.simulate.clock import Clock
 from hulk.simulate.connection import Connection, Passage
 from hulk.simulate.jitter import Jitter
 from hulk.simulate.network import Network
 from hulk.simulate.result import SpanKind
 from hulk.simulate.spans import SpanLog
-from hulk.simulate.traffic import Traffic, Wire
 
 LastPass = Callable[[int, float, float], None]
 """(stage, seconds until its end, by how much jitter stretches it), called when a stage starts its last backward."""

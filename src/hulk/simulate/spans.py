@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hulk.cost.price import Prepared
+from hulk.cost.prepared import Prepared
 from hulk.simulate.result import Span, SpanKind
 
 

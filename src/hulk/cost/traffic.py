@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil
 
 from hulk.cost.compiled import plain
-from hulk.cost.price import Prepared
+from hulk.cost.prepared import Prepared
 from hulk.cost.step import transfer_seconds
 from hulk.domain.cluster import Cluster
-from hulk.simulate.network import Resource, Route
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way from one machine to another: what a flow on it can have at most, in bytes/s, and what it shares with
+    others, by the fabric's numbers."""
+
+    limit: float
+    resources: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +59,13 @@ Phases = tuple[tuple[Branch, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The cards and trunks of a cluster, each made once for all jobs."""
+    """The cards and trunks of a cluster, each direction with a number of its own; `capacity` in bytes/s by number."""
 
     cluster: Cluster
-    _sending: dict[str, Resource] = field(default_factory=dict)
-    _receiving: dict[str, Resource] = field(default_factory=dict)
-    _trunks: dict[tuple[str, str, float], Resource] = field(default_factory=dict)
+    capacity: list[float] = field(default_factory=list)
+    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
 
-    def between(self, a: str, b: str) -> tuple[Resource, ...]:
+    def between(self, a: str, b: str) -> tuple[int, ...]:
         """What flows from machine a to machine b share with others; nothing where they are the same machine."""
         if a == b:
             return ()
@@ -66,16 +74,41 @@ class Fabric:
         if trunk is None:
             return cards
         # A link between two machines may name a trunk of its own: links that name the same number share it.
-        key = (self.cluster.machine(a).region, self.cluster.machine(b).region, trunk)
-        return (*cards, self._trunks.setdefault(key, Resource(trunk)))
+        ends = (self.cluster.machine(a).region, self.cluster.machine(b).region)
+        return (*cards, self._number(("trunk", *ends, trunk), trunk))
 
-    def sending(self, machine: str) -> Resource:
-        """A machine's network card, outwards."""
-        return self._sending.setdefault(machine, Resource(self.cluster.machine(machine).network))
+    def sending(self, machine: str) -> int:
+        """A machine's network cards, outwards."""
+        return self._number(("out", machine), self.cluster.machine(machine).network)
 
-    def receiving(self, machine: str) -> Resource:
-        """A machine's network card, inwards."""
-        return self._receiving.setdefault(machine, Resource(self.cluster.machine(machine).network))
+    def receiving(self, machine: str) -> int:
+        """A machine's network cards, inwards."""
+        return self._number(("in", machine), self.cluster.machine(machine).network)
+
+    def _number(self, key: tuple[object, ...], capacity: float) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = len(self.capacity)
+            self.capacity.append(capacity)
+        return self._numbers[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """One sum of a step, and what it waits for. Stages are rows of the job's arrays.
+
+    number   of the sum in its job
+    holders  stages that take part
+    moments  (stage, seconds): so long before the stage's last backward ends it has its part
+    after    numbers of sums that must be over
+    layers   whose gradients it is; None: of parameters that its two holders share
+    """
+
+    number: int
+    phases: Phases
+    holders: tuple[int, ...]
+    moments: tuple[tuple[int, float], ...]
+    after: tuple[int, ...]
+    layers: tuple[int, int] | None
 
 
 class Traffic:
@@ -168,3 +201,52 @@ class Traffic:
             limit *= float(min(self._tables.ring_share[encoded.place[[sender, receiver]]]))
         shared = self._fabric.between(self._stages[sender].machine, self._stages[receiver].machine)
         return Route(limit, shared), float(latency)
+
+
+def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
+    """All sums of a job's step, in the order of `hulk.cost.step`: gradient sets from the last layers to the first, a
+    set's last bucket apart where sums overlap with backward; then shared parameters, one stage after the other."""
+    durations, starts = prepared.durations, prepared.encoded.starts
+    found: list[Sum] = []
+    of_stage: dict[int, list[int]] = {n: [] for n in range(len(prepared.stages))}
+
+    def add(phases: Phases, moments: dict[int, float], after: set[int], layers: tuple[int, int] | None) -> None:
+        number = len(found)
+        found.append(Sum(number, phases, tuple(moments), tuple(moments.items()), tuple(sorted(after)), layers))
+        for n in moments:
+            of_stage[n].append(number)
+
+    for i in reversed(range(prepared.sets)):
+        layers = int(durations.set_first[i]), int(durations.set_last[i])
+        last = _share_of_last_bucket(prepared, layers)
+        for share in (1.0 - last, last) if last < 1.0 else (1.0,):
+            is_last = share == last
+            moments = {n: _still_to_do(prepared, n, layers, 0.0 if is_last else share) for n in prepared.holders(i)}
+            after = {of_stage[n][-1] for n in moments if of_stage[n]}
+            add(traffic.gradient_set(i, share, is_last=is_last), moments, after, layers)
+    for begin, end in pairwise(starts.tolist()):
+        for n in range(begin + 1, end):
+            if durations.tie_seconds[n] > 0:
+                after = {*of_stage[begin], *of_stage[n]}
+                add(traffic.shared_parameters(n, begin), {n: 0.0, begin: 0.0}, after, None)
+    return found
+
+
+def _share_of_last_bucket(prepared: Prepared, layers: tuple[int, int]) -> float:
+    """Of a set's bytes."""
+    tables = prepared.book.tables
+    if not tables.overlap_sync:
+        return 1.0
+    params = tables.split + tables.whole
+    size = float(params[layers[1] + 1] - params[layers[0]]) * tables.wire_bytes
+    return 1.0 / max(1.0, ceil(size / tables.bucket))
+
+
+def _still_to_do(prepared: Prepared, row: int, layers: tuple[int, int], share: float) -> float:
+    """Seconds of a stage's last backward after it has been through a set's layers, but for a share of them."""
+    tables, encoded = prepared.book.tables, prepared.encoded
+    if not tables.overlap_sync:
+        return 0.0
+    backward = tables.backward[encoded.kind[row]]
+    inside = float(backward[layers[1] + 1] - backward[layers[0]])
+    return float(backward[layers[0]] - backward[encoded.first[row]]) + share * inside

@@ -1,0 +1,92 @@
+"""A job's plan with all its durations: what a price reports on and the simulator plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hulk.cost import step
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HULK, Engine
+from hulk.cost.report import Infeasible, Obstacle
+from hulk.cost.step import Durations, Encoded
+from hulk.cost.sums import blocked_pair, shares
+from hulk.cost.tables import Book, empty_durations, encode, make_book
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan, Stage
+from hulk.units import format_size
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job's plan with all its durations: what `price` reports on and `simulate` plays."""
+
+    job: Job
+    plan: JobPlan
+    cluster: Cluster
+    engine: Engine
+    book: Book
+    encoded: Encoded
+    durations: Durations
+    sets: int
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages of all pipelines, one after the other, as the arrays have them."""
+        return [stage for pipeline in self.plan.pipelines for stage in pipeline.stages]
+
+    def holders(self, gradient_set: int) -> list[int]:
+        """The stages, one a replica, that hold a gradient set."""
+        first = self.durations.set_first[gradient_set]
+        rows = np.flatnonzero((self.encoded.first <= first) & (first <= self.encoded.last))
+        return [int(n) for n in rows]
+
+
+def prepare(
+    job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK
+) -> Prepared | Infeasible:
+    """All durations of a job's plan, or why it cannot run. The plan has passed `hulk.domain.check`."""
+    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    book = make_book(
+        job,
+        cluster,
+        list(dict.fromkeys(stage.machine for stage in stages)),
+        ranks=[stage.tensor_parallel for stage in stages],
+        microbatch=plan.microbatch_size,
+        recompute=plan.recompute,
+        compute=compute,
+        engine=engine,
+    )
+    encoded = encode(plan, cluster, book)
+    durations = empty_durations(len(stages))
+    status, where, other = step.durations(book.tables, encoded, durations)
+    if status == step.TOO_BIG:
+        return _too_big(job, stages[where], where, durations, cluster, engine)
+    if status == step.BLOCKED:
+        return _blocked(job, stages, where, other)
+    durations.forward[:] += engine.pass_overhead
+    durations.backward[:] += engine.pass_overhead
+    durations.update[:] += engine.step_overhead
+    if engine.message_sums:
+        apart = blocked_pair(book.tables, encoded, shares(book.tables, encoded, durations, where))
+        if apart is not None:
+            return _blocked(job, stages, *apart)
+    return Prepared(job, plan, cluster, engine, book, encoded, durations, sets=where)
+
+
+def _blocked(job: Job, stages: Sequence[Stage], a: int, b: int) -> Infeasible:
+    reason = f"{stages[a].machine} and {stages[b].machine} must exchange data, but the link between them is blocked"
+    return Infeasible(job.name, Obstacle.BLOCKED, reason)
+
+
+def _too_big(job: Job, stage: Stage, row: int, durations: Durations, cluster: Cluster, engine: Engine) -> Infeasible:
+    host = cluster.machine(stage.machine)
+    needs = durations.memory[row] + engine.reserved(host.gpu)
+    reason = (
+        f"layers {stage.first}–{stage.last} on {stage.machine} need {format_size(needs)} on each {host.gpu.name}, "
+        f"which has {format_size(host.memory)}"
+    )
+    return Infeasible(job.name, Obstacle.MEMORY, reason)
