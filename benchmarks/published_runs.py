@@ -45,6 +45,8 @@ UNLIMITED = 1e15
 HIDDEN = 0.8
 """Of tensor parallel communication where it is overlapped: gathers go GPU by GPU and show one part of eight, scatters
 go in four pieces and show the last."""
+LINE_SHARE = 0.9
+"""Of a card's line rate: what large messages of NCCL reach of it."""
 LATENCY = 5e-6
 """Seconds between two nodes of one hall, one way (InfiniBand and RoCE: 2 to 10 µs with the switches)."""
 
@@ -161,7 +163,7 @@ def _cluster(row: Row) -> Cluster:
     """Nodes in one hall. NCCL spreads what a node sends over all its cards, so one exchange has them all."""
     kind, per_node = gpu(row["gpu"]), int(row["gpus_per_node"])
     nodes = -(-row["tensor"] * row["pipeline"] * row["data"] // per_node)
-    network = parse(row["node_network"], Dimension.BANDWIDTH)
+    network = LINE_SHARE * parse(row["node_network"], Dimension.BANDWIDTH)
     machines = tuple(Machine(f"node-{n}", "hall", kind, per_node, UNLIMITED, network, 0.0) for n in range(nodes))
     return Cluster(row["name"], (Region("hall"),), machines, {("hall", "hall"): Link(LATENCY, network)})
 
