@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import defaultdict
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +28,6 @@ import published_runs  # noqa: E402
 import runs  # noqa: E402
 import step_accuracy  # noqa: E402
 
-READINGS = "*readings*.jsonl"
-"""Files under benchmarks/data with runs of our own: rows with `engine`, `measured_s` and `predicted_s`."""
 COLOURS = {
     "megatron": "#1d5d91",
     "megatron-deepspeed": "#d1495b",
@@ -60,12 +59,12 @@ def points() -> list[Point]:
             Point("megatron-deepspeed", measured.step, step_accuracy.predict(run, model, compute).step)
             for run, measured in entries
         ]
-    for path in sorted((ROOT / "benchmarks" / "data").glob(READINGS)):
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if find_spec("gpu_runs"):  # readings of our own
+        own = import_module("gpu_runs")
         found += [
-            Point(str(row.get("engine", "hulk")), float(row["measured_s"]), float(row["predicted_s"]))
-            for row in rows
-            if "measured_s" in row and "predicted_s" in row
+            Point("hulk", float(row["step_s"]), own.predict(row, compute).step)
+            for row in own.read_rows(own.READINGS)
+            if not row.get("failed")
         ]
     return found
 

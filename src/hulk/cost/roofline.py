@@ -168,7 +168,7 @@ FLASH_BY_GENERATION: Mapping[int, Flash] = MappingProxyType({8: Flash(0.5 / 0.64
 # generation, fitted on published runs (docs/accuracy.md). For comparison, the largest products reach
 # 83 of a V100's 125 TFLOP/s (Markidis et al., IPDPSW 2018), and at most 0.86 of an A100's and 0.80 of an H100's peak
 # (stas00/ml-engineering, maximum achievable matmul FLOPS).
-SUSTAINED: Mapping[int, float] = MappingProxyType({7: 1.1, 8: 1.05, 9: 1.15})
+SUSTAINED: Mapping[int, float] = MappingProxyType({7: 1.2, 8: 1.1, 9: 1.15})
 
 
 class Work(NamedTuple):

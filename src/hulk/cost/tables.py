@@ -18,6 +18,7 @@ from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
+from hulk.domain.model import LayerKind
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
@@ -171,7 +172,7 @@ def _pass_times(
                     power_limited=engine.power_limited,
                 )
             time = by_shape[layer.shape]
-            again = time.forward if recompute is Recompute.FULL else 0.0
+            again = time.forward if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK else 0.0
             forward[k, i + 1] = forward[k, i] + time.forward
             backward[k, i + 1] = backward[k, i] + time.backward + again
             found[time.origin] = found.get(time.origin, 0) + 1
