@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hulk.cost.engine import HULK, Engine
+from hulk.cost.layers.operations import MASK_ELEMENTS
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
 from hulk.domain.model import Layer, LayerKind
@@ -70,8 +71,10 @@ def layer_memory(
             held_split=layer.held_split - layer.spared_held_split,
             held_whole=layer.held_whole - layer.spared_held_whole,
         )
-    scores = layer.scores if job.attention.writes_scores else 0.0
-    held_split = (layer.held_split + scores) * size * microbatch
+    scores = 0.0
+    if job.attention.writes_scores:
+        scores = layer.scores * size + layer.score_masks * (1.0 - MASK_ELEMENTS * size)
+    held_split = (layer.held_split * size + scores) * microbatch
     held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
     if layer.kind is LayerKind.HEAD:
         if engine.logit_bytes is not None:

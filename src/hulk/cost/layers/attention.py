@@ -131,6 +131,7 @@ def _core(architecture: Architecture, *, rows: int, keys: int) -> Part:
             Matmul(rows=rows, inner=keys, columns=head_dim, batch=heads, weight=False, split=Split.BATCH),
         ),
         scores=matrices * heads * rows * keys,
+        score_masks=heads * rows * keys if drops else 0.0,
         # two products, scale, mask, softmax; T5's bias; dropout
         kernels=5 + (architecture.position is Position.BUCKETS) + drops,
     )

@@ -27,6 +27,7 @@ class Part:
     held_whole: float = 0.0
     mask_bytes: float = 0.0
     kernels: int = 0
+    score_masks: float = 0.0
     logits: float = 0.0
     spared_split: float = 0.0
     spared_whole: float = 0.0
@@ -68,6 +69,7 @@ class Part:
             reductions=reductions,
             kernels=self.kernels,
             head_width=head_width,
+            score_masks=self.score_masks,
             logits=self.logits,
             spared_split=self.spared_split,
             spared_whole=self.spared_whole,
