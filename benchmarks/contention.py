@@ -1,6 +1,6 @@
 """The price against the simulator where messages share network cards and trunks.
 
-    contention.py [--plans 200] [--seed 2026] [--json]
+    contention.py [--plans 200] [--planned 20] [--seed 2026] [--json]
 
 Draws clusters with few cards and narrow trunks, one to three jobs, and plans on them that somebody might write: several
 pipelines, gradient sums, GPUs of one machine in different pipelines or jobs. Compares what `hulk price` says of each
@@ -9,13 +9,16 @@ job's step with what the simulator plays, in plans where sharing costs some job 
 
 from __future__ import annotations
 
+import argparse
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 
 from common import Report, parser
+from hulk.cost import step
 from hulk.cost.compute import ComputeModel
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import price_plan
@@ -24,15 +27,21 @@ from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.io.cluster_file import load_cluster
+from hulk.io.files import bundled_names
 from hulk.io.gpus import gpu
 from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_profiles
+from hulk.planner import plan_jobs
+from hulk.search.objective import Objective, Outcome
 from hulk.simulate import simulate
 
 GBIT = 1e9 / 8
 MATTERS = 0.01  # of a step: plans in which sharing costs less are left out
+SAME = 0.005  # of a plan's cost: closer than that is as good
 ROOM = 1e14  # bytes of a GPU: what fits is not the question here
 MODELS = ("bert-large", "gpt2-xl", "opt-350m", "llama-3.2-1b", "roberta-large", "gpt-neo-2.7b", "llama-3-8b")
+SMALLER = ("bert-large", "gpt2-xl", "opt-350m", "llama-3.2-1b", "roberta-large")
 CARDS = (1, 2, 5, 10, 25, 100)  # Gbit/s
 
 
@@ -141,12 +150,103 @@ def played(case: Case, compute: ComputeModel) -> list[tuple[float, float, float]
     return found
 
 
+def closed_form(one: Prepared) -> float:
+    """Seconds of a job's step as a search takes it."""
+    ends = np.zeros((2, len(one.stages)))
+    return float(step.step_seconds(one.book.tables, one.encoded, one.durations, one.sets, ends[0], ends[1], step.ALL))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan that the planner made: how far price and closed forms are from the simulator, at most over its jobs; what
+    it costs by the simulator, and what the best plan on any one region's machines costs."""
+
+    name: str
+    price_error: float
+    closed_error: float
+    cost: float
+    best_region: float
+
+
+def plan_one(name: str, cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> Planned:
+    """Plan on all machines, and on those of each region alone."""
+    plan = plan_jobs(cluster, jobs, compute=compute).plan
+    found = played(Case(cluster, tuple(job for job in jobs if job.name in plan.jobs), plan), compute)
+    ready = [prepare(job, plan.jobs[job.name], cluster, compute=compute) for job in jobs if job.name in plan.jobs]
+    closed = [closed_form(one) for one in ready if isinstance(one, Prepared)]
+    best = np.inf
+    for region in cluster.regions if len(cluster.regions) > 1 else ():
+        own = tuple(cluster.in_region(region.name))
+        names = {machine.name for machine in own}
+        inside = {ends: link for ends, link in cluster.machine_links.items() if names.issuperset(ends)}
+        small = replace(cluster, regions=(region,), machines=own, machine_links=inside)
+        if own:
+            best = min(best, simulated_cost(small, jobs, plan_jobs(small, jobs, compute=compute).plan, compute))
+    return Planned(
+        name,
+        max((abs(price / together - 1) for price, together, _ in found), default=0.0),
+        max((abs(its / together - 1) for its, (_, together, _) in zip(closed, found, strict=True)), default=0.0),
+        simulated_cost(cluster, jobs, plan, compute),
+        best,
+    )
+
+
+def simulated_cost(cluster: Cluster, jobs: Sequence[Job], plan: Plan, compute: ComputeModel) -> float:
+    """What the planner makes small, by the simulator's steps."""
+    running = [job for job in jobs if job.name in plan.jobs]
+    ready = [prepare(job, plan.jobs[job.name], cluster, compute=compute) for job in running]
+    steps = simulate([one for one in ready if isinstance(one, Prepared)], cluster).steps
+    return Objective().score(jobs, [Outcome(steps.get(job.name)) for job in jobs]).goal
+
+
+def scenes(count: int, seed: int) -> Iterator[tuple[str, Cluster, list[Job]]]:
+    """Every bundled cluster with two jobs, and drawn clusters with one to three."""
+    half = {"precision": Precision.FP16}
+    two = [
+        Job("gpt2-xl", build_named_model("gpt2-xl"), 512, **half),
+        Job("bert-large", build_named_model("bert-large"), 256, **half),
+    ]
+    for name in bundled_names("clusters"):
+        yield name, load_cluster(name), two
+    for i in range(count):
+        rng = Random(f"{seed} planned {i}")
+        drawn = draw_cluster(rng)
+        cluster = replace(drawn, machines=tuple(replace(m, memory=m.gpu.memory) for m in drawn.machines))
+        names = rng.sample(
+            ("bert-large", "gpt2-xl", "opt-350m", "llama-3.2-1b", "roberta-large"), rng.choice((1, 1, 2, 3))
+        )
+        jobs = [Job(name, build_named_model(name), rng.choice((64, 128, 256)), **half) for name in names]
+        yield f"drawn {i}", cluster, jobs
+
+
+def report_planned(report: Report, given: argparse.Namespace, compute: ComputeModel) -> None:
+    """Plans that the planner makes."""
+    rows = []
+    for name, cluster, jobs in scenes(given.planned, given.seed):
+        rows.append(plan_one(name, cluster, jobs, compute))
+        print(f"planned {name}", file=sys.stderr)
+    report.figure("planned_worst_error_percent", 100 * max(row.price_error for row in rows), most=4)
+    report.figure(
+        "planned_closed_form_median_error_percent", 100 * float(np.median([row.closed_error for row in rows]))
+    )
+    slower = [row for row in rows if row.cost > row.best_region * (1 + SAME)]
+    report.figure("planned_slower_than_one_region", len(slower), most=0)
+    report.table(
+        "planned", ["cluster", "price off", "closed form off", "cost", "best region"],
+        [
+            [r.name, f"{r.price_error:.2%}", f"{r.closed_error:.1%}", f"{r.cost:.4g}", f"{r.best_region:.4g}"]
+            for r in rows
+        ],
+    )  # fmt: skip
+
+
 def main() -> int:
     """Command line."""
     options = parser(__doc__)
-    options.add_argument("--plans", type=int, default=200)
+    options.add_argument("--plans", type=int, default=200, help="drawn plans")
+    options.add_argument("--planned", type=int, default=20, help="drawn clusters to plan on, besides the bundled ones")
     options.add_argument("--seed", type=int, default=2026)
-    options.add_argument("--worst", type=int, default=12)
+    options.add_argument("--worst", type=int, default=12, help="plans to list")
     given = options.parse_args()
     compute = ComputeModel(bundled_profiles())
     rows, drawn, kept = [], 0, 0
@@ -170,6 +270,8 @@ def main() -> int:
         "furthest apart", ["plan", "job", "jobs", "price", "simulated", "not shared"],
         [[i, name, jobs, *(f"{seconds:.3f}" for seconds in three)] for _, i, name, jobs, *three in worst],
     )  # fmt: skip
+    if given.planned:
+        report_planned(report, given, compute)
     return report.finish(given.json)
 
 

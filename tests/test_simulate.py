@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin
 from hulk.cost.engine import Engine
+from hulk.cost.play import play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.tables import without_sharing
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
@@ -189,6 +190,21 @@ def test_contention_only_ever_slows_down(data: st.DataObject) -> None:
         assert use.in_share <= 1 + 1e-9
     assert sum(use.sent for use in together.machines) == pytest.approx(sum(use.received for use in together.machines))
     check_spans(together, ready)
+
+
+@many_cases
+@given(st.data())
+def test_a_price_is_what_the_simulator_plays(data: st.DataObject) -> None:
+    cluster = data.draw(clusters())
+    ready = [data.draw(jobs_prepared(cluster, name)) for name in ("a", "b", "c")[: data.draw(st.integers(1, 3))]]
+    together = simulate(ready, cluster)
+    # Which of two blocking messages that are ready at the same moment goes first is anybody's guess.
+    blocks = any(one.durations.blocking.any() for one in ready)
+    for one, played in zip(ready, play(ready), strict=True):
+        timeline = together.jobs[one.job.name]
+        assert played.seconds == pytest.approx(timeline.step, rel=0.1 if blocks else 1e-6)
+        ends = [stage.passes_end for stage in timeline.stages]
+        assert played.stage_end.tolist() == pytest.approx(ends, rel=0.1 if blocks else 1e-6)
 
 
 def check_spans(simulation: Simulation, ready: Sequence[Prepared]) -> None:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -55,6 +55,8 @@ _SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
 _CHOICES, _WAYS, _FOR_DEALS = 8, 0.3, 0.2
 # Shares of limits and deadlines left unused where the search was a little over them in full, one after the other.
 _SLACKS = (0.003, 0.02)
+# A plan that plays by this factor slower than the search took it for is not taken unseen.
+_NOT_AS_SEARCHED = 1.03
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
 
@@ -154,6 +156,10 @@ def plan_jobs(
     for until, hot in _COOLING:
         state = polisher.run(state, moves=evaluations // 10, deadline=begin + until * time_limit, hot=hot)
     result = _result(polisher, state)
+    if any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state)):
+        # What the search took its plan for, it is not: the others of the race may play better.
+        others = [each for each in race if each.skeletons != state.skeletons]
+        result = min([result, *(_result(polisher, each) for each in others)], key=lambda one: one.score)
     for slack in _SLACKS:
         if not result.score.broken or polisher.score(state).broken:
             break
@@ -168,6 +174,13 @@ def _without(job: str, keep_from: Mapping[str, frozenset[str]], pins: Mapping[st
     """The machines a job must not use: those it is kept from, and those other jobs must use."""
     others = (names for other, names in pins.items() if other != job)
     return keep_from.get(job, frozenset()).union(*others)
+
+
+def _played_and_searched(result: PlanResult, state: State) -> Iterator[tuple[float, float]]:
+    """Seconds of each job's step: as its plan plays, and as the search took it."""
+    for played, searched in zip(result.seconds.values(), state.seconds, strict=True):
+        if played is not None and searched is not None:
+            yield played, searched
 
 
 def _result(polisher: Polisher, state: State) -> PlanResult:

@@ -1,6 +1,6 @@
 """Runs many plans one after the other in one set of processes: starting processes is what takes long.
 
-    many.py FOLDER      with torchrun's environment variables; FOLDER/cases.json lists folders and settings
+    many.py FOLDER      started by `run_ranks`; FOLDER/cases.json lists folders and settings
 
 Each rank takes part in the cases whose plans have it, and writes its parts of the losses to FOLDER/losses-RANK.json.
 """
@@ -11,13 +11,13 @@ import json
 import os
 import sys
 import time
-import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from start import be_ranks
 
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
@@ -42,14 +42,14 @@ class Losses:
             self.parts[self.step] = fields["loss"]
 
 
-def main() -> None:
+def main(store: dist.Store) -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
-    rank = dist.get_rank()
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=120))
     result: dict[str, dict[int, float]] = {}
     start = time.monotonic()
-    for case in json.loads((folder / "cases.json").read_text()):
+    for case in _cases(folder):
         dist.barrier()  # a case may need the checkpoint of one before it
         paths = {key: Path(value) for key, value in case.get("paths", {}).items()}
         where = folder / case["name"]
@@ -70,16 +70,21 @@ def main() -> None:
         losses = Losses()
         try:
             train(context, losses)
-        except BaseException:
-            sys.stderr.write(f"rank {rank}, case {case['name']}:\n{traceback.format_exc()}")
-            sys.stderr.flush()
-            os._exit(1)
+        except BaseException as error:
+            error.add_note(f"rank {rank}, case {case['name']}")
+            raise
         result[case.get("as", case["name"])] = losses.parts
         with (folder / f"progress-{rank}").open("a") as file:
             file.write(f"{time.monotonic() - start:.1f} s {case['name']}\n")
     (folder / f"losses-{rank}.json").write_text(json.dumps(result))
-    os._exit(0)
+
+
+def _cases(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "cases.json").read_text())
 
 
 if __name__ == "__main__":
-    main()
+    cases = Path(sys.argv[1])
+    for name in sorted({case["name"] for case in _cases(cases)}):
+        draw(load_jobs(cases / name / "jobs.yaml")[0])  # transformers imports a model when it is first asked for
+    be_ranks(main)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ pytest.importorskip("torch")
 from cases import Case, write_case, write_text
 from start import run_ranks
 
-STEPS, SEED, RATE, DECAY = 20, 3, 3e-3, 0.01
+STEPS, SEED, RATE, DECAY = 6, 3, 1e-2, 0.01  # few steps and long ones: the models must have learnt something
 RANKS = 6
 LIMIT = 300.0
 
@@ -95,7 +94,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Losses]:
         resume = {"resume": str(saved / f"step-{HALF:08d}")}
         orders.append({"name": second, "as": f"{first}, {second}", "settings": settings, "paths": resume})
     (folder / "cases.json").write_text(json.dumps(orders))
-    run_ranks([sys.executable, str(Path(__file__).parent / "many.py"), str(folder)], RANKS, limit=LIMIT)
+    run_ranks(Path(__file__).parent / "many.py", str(folder), ranks=RANKS, limit=LIMIT)
     totals: Losses = {}
     for rank in range(RANKS):
         for name, parts in json.loads((folder / f"losses-{rank}.json").read_text()).items():
@@ -132,7 +131,7 @@ def expected(model: str, optimizer: str, attention: str, folder: Path) -> dict[i
 def test_equals_one_process(case: Case, measured: tuple[Path, Losses]) -> None:
     folder, totals = measured
     wanted = expected(case.model, case.optimizer, case.attention, folder)
-    assert totals[case.name] == pytest.approx(wanted, rel=1e-4)
+    assert totals[case.name] == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("relay", RELAYS, ids=" then ".join)
@@ -140,4 +139,4 @@ def test_another_plan_goes_on(relay: tuple[str, str], measured: tuple[Path, Loss
     folder, totals = measured
     wanted = expected("gpt2", "adamw", "fused", folder)
     second = totals[", ".join(relay)]
-    assert second == pytest.approx({step: wanted[step] for step in range(HALF + 1, STEPS + 1)}, rel=1e-4)
+    assert second == pytest.approx({step: wanted[step] for step in range(HALF + 1, STEPS + 1)}, rel=1e-5)

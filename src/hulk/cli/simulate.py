@@ -31,7 +31,7 @@ def simulate(
     from hulk.cli.screen import console, print_json, table
     from hulk.cost.engine import engine_named
     from hulk.cost.prepared import prepare
-    from hulk.cost.price import price_job
+    from hulk.cost.price import price_plan
     from hulk.cost.report import Infeasible
     from hulk.errors import InfeasibleError
     from hulk.io.files import check_output, write_atomic
@@ -46,14 +46,15 @@ def simulate(
     by_name = {job.name: job for job in inputs.jobs}
     ready = []
     priced = {}
+    price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     for name, job_plan in inputs.plan.jobs.items():
         prepared = prepare(by_name[name], job_plan, inputs.cluster, compute=inputs.compute, engine=runner)
-        price = price_job(by_name[name], job_plan, inputs.cluster, compute=inputs.compute, engine=runner)
-        if isinstance(prepared, Infeasible) or isinstance(price, Infeasible):
+        its = price.jobs[name]
+        if isinstance(prepared, Infeasible) or isinstance(its, Infeasible):
             reason = prepared.reason if isinstance(prepared, Infeasible) else ""
             raise InfeasibleError(f"{name} cannot run by this plan: {reason}")
         ready.append(prepared)
-        priced[name] = price.step
+        priced[name] = its.step
     result = play(ready, inputs.cluster, seed=seed, jitter=jitter, contention=contention)
     if trace is not None:
         write_atomic(trace, json.dumps(to_trace(result)))

@@ -40,8 +40,8 @@ class Engine:
     logit_bytes      bytes of a logit held from the loss to its backward pass, and for a moment on top. None: the logits
                      and their softmax in fp32, and as much again
     wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
-    bucket           bytes that gradients are added up in at a time, as soon as backward has made them where sums
-                     overlap with it. None: all that a set of layers has, at once
+    bucket           bytes that gradients are added up in at a time, where sums overlap with backward as soon as it has
+                     made them. None: all that a set of layers has, at once
     message_sums     whether sums, and the succession of steps, are played through message by message, as
                      `hulk.cost.sums` says
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)

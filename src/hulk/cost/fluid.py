@@ -44,7 +44,7 @@ class Fluid(NamedTuple):
     capacity: Floats  # [R] bytes/s
     wanted: Floats  # [R] bytes/s that the flows on it would have without it
     room: Floats  # [R] to work in
-    count: Ints  # [R] to work in
+    rising: Ints  # [R] to work in: flows on it whose rate still rises
     level: Floats  # [F] to work in: a flow's new rate, below zero while it rises
     state: Ints  # [2] how many run; whether rates must be found anew
 
@@ -89,7 +89,7 @@ def empty_fluid(flows: int, capacity: Floats) -> Fluid:
         capacity=capacity,
         wanted=np.zeros(resources),
         room=np.zeros(resources),
-        count=np.zeros(resources, np.int64),
+        rising=np.zeros(resources, np.int64),
         level=np.zeros(flows),
         state=np.zeros(2, np.int64),
     )
@@ -154,12 +154,12 @@ def share_out(fluid: Fluid, times: Times, first_leaf: int, now: float) -> None:
             r = fluid.way[f, i]
             if r >= 0:
                 fluid.room[r] = fluid.capacity[r]
-                fluid.count[r] = 0
+                fluid.rising[r] = 0
     for k in range(running):
         f = fluid.running[k]
         for i in range(3):
             if fluid.way[f, i] >= 0:
-                fluid.count[fluid.way[f, i]] += 1
+                fluid.rising[fluid.way[f, i]] += 1
     rising = running
     while rising > 0:
         level, full = np.inf, -1
@@ -169,8 +169,8 @@ def share_out(fluid: Fluid, times: Times, first_leaf: int, now: float) -> None:
                 continue
             for i in range(3):
                 r = fluid.way[f, i]
-                if r >= 0 and fluid.room[r] < level * fluid.count[r]:
-                    level, full = fluid.room[r] / fluid.count[r], r
+                if r >= 0 and fluid.room[r] < level * fluid.rising[r]:
+                    level, full = fluid.room[r] / fluid.rising[r], r
         stopped = False
         for k in range(running):
             f = fluid.running[k]
@@ -205,4 +205,4 @@ def _stop_rising(fluid: Fluid, f: int, rate: float) -> None:
         r = fluid.way[f, i]
         if r >= 0:
             fluid.room[r] = max(fluid.room[r] - rate, 0.0)
-            fluid.count[r] -= 1
+            fluid.rising[r] -= 1

@@ -1,12 +1,12 @@
-"""A step of all jobs of a plan side by side, compiled: passes, messages, gradient sums, over cards and trunks they share.
+"""A step of all jobs of a plan side by side, compiled: passes, messages and sums, over the cards and trunks they share.
 
 What `hulk.simulate` plays event by event with a timeline and jitter, and `hulk.cost.step` approximates in closed forms,
 here for the numbers alone, in milliseconds. `flatten` writes jobs down as arrays, all stages one after the other:
 
     connections  from a stage to the next (its number) and to the one before (its number + S)
     tasks        sums: steps one after the other, each of branches side by side, each of flows side by side and a
-                 latency after the last of them. A task waits for moments (so many seconds before a stage's last backward
-                 ends) and for other tasks.
+                 latency after the last of them. A task waits for moments (so many seconds before the end of a stage's
+                 last backward) and for other tasks.
 
 Jobs go on with further steps until every job has done one, so that those with short steps stay in the others' way.
 """
@@ -248,7 +248,8 @@ _IDLE, _BEFORE, _WIRE, _UNDERWAY = 0, 1, 2, 3
 
 @kernel
 def run(flat: Flat, most_again: int, stage_end: Floats, sync_end: Floats, seconds: Floats) -> None:
-    """Play, every job up to `most_again` steps. Fills `stage_end` and `sync_end` [S] and `seconds` [J] of every job's first step."""
+    """Play, every job up to `most_again` steps. Fills `stage_end` and `sync_end` [S] and `seconds` [J] of every job's
+    first step."""
     stages, jobs = flat.job.shape[0], seconds.shape[0]
     flows, moments, branches = flat.flow_size.shape[0], flat.moment_stage.shape[0], flat.branch_latency.shape[0]
     first_moment = 3 * stages + flows

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NEGLIGIBLE = 0.002
-"""A resource that is at work for less than this share of the passes' time keeps nobody waiting for long."""
+JOINED = 1.75
+"""The exponent k of `hold_back`."""
+NEGLIGIBLE = 0.01
+"""A resource that is at work for less than this share of a pipeline's time keeps nobody waiting for long."""
+_CROWDED = 1 + 1e-9
 
 
 class Resources(NamedTuple):
@@ -31,7 +34,8 @@ class Resources(NamedTuple):
 
     host: Ints  # [N]
     rate: Floats  # [2 N + K] bytes/s
-    busy: Floats  # [2 N + K] until when it has something to carry, seconds
+    since: Floats  # [2 N + K] when it last began to be busy, seconds
+    load: Floats  # [2 N + K] for how long from then on it has something to carry
 
 
 @maker
@@ -51,7 +55,7 @@ def resources_of(tables: Tables, plan: Encoded) -> Resources:
         host[n] = known[plan.machine[n]]
         rate[n] = rate[count + n] = tables.card[plan.place[n]]
     rate[2 * count :] = tables.trunk_rate
-    return Resources(host, rate, np.zeros(2 * count + trunks))
+    return Resources(host, rate, np.zeros(2 * count + trunks), np.zeros(2 * count + trunks))
 
 
 @inner
@@ -70,100 +74,68 @@ def resource_at(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int
 
 @inner
 def pass_through(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int, size: float, at: float) -> float:
-    """When `size` bytes that set out from stage a to stage b are through all that they share with others, who go first
-    if they set out before: their own rate not counted. `at` where they share nothing."""
+    """When `size` bytes that set out from stage a to stage b are through all that they share with others at work then:
+    their own rate not counted. `at` where they share nothing."""
     end = at
     for which in range(3):
         r = resource_at(tables, plan, shared, a, b, which)
-        if r >= 0:
-            shared.busy[r] = max(shared.busy[r], at) + size / shared.rate[r]
-            end = max(end, shared.busy[r])
+        if r < 0:
+            continue
+        own = size / shared.rate[r]
+        if at >= shared.since[r] + shared.load[r]:  # it has nothing to do
+            shared.since[r], shared.load[r] = at, own
+            end = max(end, at + own)
+        elif at + own <= shared.since[r]:  # through before others begin
+            end = max(end, at + own)
+        else:
+            shared.since[r] = min(shared.since[r], at)
+            shared.load[r] += own
+            end = max(end, shared.since[r] + shared.load[r])
     return end
 
 
 @maker
-def is_crowded(tables: Tables, plan: Encoded, out: Durations, shared: Resources) -> bool:
-    """Whether messages between stages can keep each other waiting: some resource has messages that together want more
-    than it carries, and enough of them to count."""
+def hold_back(tables: Tables, plan: Encoded, out: Durations, shared: Resources, stage_end: Floats) -> None:
+    """Move on the ends of pipelines whose messages keep each other waiting.
+
+    Where the messages on a resource together want more than it carries, a pipeline that takes T seconds with the way to
+    itself, and whose busiest such resource has L seconds of messages to carry, takes (T^k + L^k)^(1/k): L, where that
+    is much more, T, where messages are few, and more than either in between, since a stage that waits for a message
+    sends none. `hulk.cost.play` has no such formula; k is fitted to it.
+    """
     total = shared.rate.shape[0]
     wanted, load = np.zeros(total), np.zeros(total)
-    longest = 0.0
     for p in range(plan.microbatches.shape[0]):
-        microbatches = plan.microbatches[p]
-        for n in range(plan.starts[p], plan.starts[p + 1]):
-            longest = max(longest, microbatches * (out.forward[n] + out.backward[n]))
-            if n + 1 == plan.starts[p + 1] or shared.host[n] == shared.host[n + 1]:
+        for n in range(plan.starts[p], plan.starts[p + 1] - 1):
+            if shared.host[n] == shared.host[n + 1]:
                 continue
-            bytes_of_all = microbatches * tables.cut[plan.last[n]]
+            size = plan.microbatches[p] * tables.cut[plan.last[n]]
             for way in range(2):
                 a, b = (n, n + 1) if way == 0 else (n + 1, n)
                 for which in range(3):
                     r = resource_at(tables, plan, shared, a, b, which)
                     if r >= 0:
                         wanted[r] += out.rate[n]
-                        load[r] += bytes_of_all
+                        load[r] += size
+    crowded = False
     for r in range(total):
-        if wanted[r] > shared.rate[r] * (1 + 1e-9) and load[r] > NEGLIGIBLE * longest * shared.rate[r]:
-            return True
-    return False
-
-
-@maker
-def slowed_down(tables: Tables, plan: Encoded, out: Durations, shared: Resources) -> tuple[Floats, Floats]:
-    """Seconds of each message forward and backward as if all pipelines on a resource sent theirs at the same time: for
-    engines whose messages block, which keep pipelines in step."""
-    count = plan.starts[-1]
-    users, last_user = np.zeros(shared.rate.shape[0]), np.full(shared.rate.shape[0], -1)
-    forward, backward = out.send_forward[:count].copy(), out.send_backward[:count].copy()
-    for counting in (True, False):
-        for p in range(plan.microbatches.shape[0]):
-            for n in range(plan.starts[p], plan.starts[p + 1] - 1):
-                if shared.host[n] == shared.host[n + 1]:
-                    continue
-                size = tables.cut[plan.last[n]]
-                for way in range(2):
-                    a, b = (n, n + 1) if way == 0 else (n + 1, n)
-                    slowest = size / out.rate[n]
-                    for which in range(3):
-                        r = resource_at(tables, plan, shared, a, b, which)
-                        if r < 0:
-                            continue
-                        if counting and last_user[r] != p:
-                            users[r] += 1.0
-                            last_user[r] = p
-                        slowest = max(slowest, users[r] * size / shared.rate[r])
-                    if not counting:
-                        times = forward if way == 0 else backward
-                        times[n] += slowest - size / out.rate[n]
-    return forward, backward
-
-
-@maker
-def hold_back(tables: Tables, plan: Encoded, out: Durations, shared: Resources, stage_end: Floats) -> None:
-    """Move the ends of pipelines to where the resources they use have carried all messages: the first is there after a
-    forward pass, and a backward pass follows the last."""
-    replicas = plan.microbatches.shape[0]
-    load = np.zeros(shared.rate.shape[0])
-    around = np.full(shared.rate.shape[0], np.inf)
-    for counting in (True, False):
-        for p in range(replicas):
-            head, late = 0.0, 0.0
-            for n in range(plan.starts[p], plan.starts[p + 1] - 1):
-                head += out.forward[n] + out.backward[n]
-                seconds = plan.microbatches[p] * tables.cut[plan.last[n]]
-                for way in range(2):
-                    a, b = (n, n + 1) if way == 0 else (n + 1, n)
-                    for which in range(3):
-                        r = resource_at(tables, plan, shared, a, b, which)
-                        if r < 0:
-                            continue
-                        if counting:
-                            load[r] += seconds / shared.rate[r]
-                            around[r] = min(around[r], head)
-                        else:
-                            late = max(late, load[r] + around[r])
-            if counting:
-                continue
-            first = plan.starts[p]
-            if late > stage_end[first]:
-                stage_end[first : plan.starts[p + 1]] += late - stage_end[first]
+        if wanted[r] > shared.rate[r] * _CROWDED:
+            load[r] /= shared.rate[r]
+            crowded = True
+        else:
+            load[r] = 0.0
+    if not crowded:
+        return
+    for p in range(plan.microbatches.shape[0]):
+        first, end = plan.starts[p], plan.starts[p + 1]
+        longest = 0.0
+        for n in range(first, end - 1):
+            for way in range(2):
+                a, b = (n, n + 1) if way == 0 else (n + 1, n)
+                for which in range(3):
+                    r = resource_at(tables, plan, shared, a, b, which)
+                    if r >= 0:
+                        longest = max(longest, load[r])
+        alone = stage_end[first]
+        if longest > NEGLIGIBLE * alone:
+            stage_end[first:end] += (alone**JOINED + longest**JOINED) ** (1.0 / JOINED) - alone

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import constant, inner, is_cached, kernel, lean, maker
 from hulk.cost.pipeline import backward_position, run_pipeline
-from hulk.cost.sharing import Resources, hold_back, is_crowded, pass_through, resource_at, resources_of, slowed_down
+from hulk.cost.sharing import Resources, hold_back, pass_through, resource_at, resources_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -327,12 +327,8 @@ def step_seconds(
     """
     replicas = plan.microbatches.shape[0]
     shared = resources_of(tables, plan)
-    if is_crowded(tables, plan, out, shared):
-        forward, backward = slowed_down(tables, plan, out, shared)
-        _run_pipelines(plan, out, forward, backward, stage_end, horizon)
-        hold_back(tables, plan, out, shared, stage_end)
-    else:
-        _run_pipelines(plan, out, out.send_forward, out.send_backward, stage_end, horizon)
+    _run_pipelines(plan, out, stage_end, horizon)
+    hold_back(tables, plan, out, shared, stage_end)
     sync_end[:] = stage_end
     _sync(tables, plan, out, sets, shared, stage_end, sync_end)
     total = 0.0
@@ -348,14 +344,12 @@ def _microbatches_run(plan: Encoded, p: int, horizon: int) -> int:
 
 
 @maker
-def _run_pipelines(
-    plan: Encoded, out: Durations, send_forward: Floats, send_backward: Floats, stage_end: Floats, horizon: int
-) -> None:
-    """Fill `stage_end`; a message takes so many seconds besides its latency."""
+def _run_pipelines(plan: Encoded, out: Durations, stage_end: Floats, horizon: int) -> None:
+    """Fill `stage_end`, every message with its way to itself."""
     replicas = plan.microbatches.shape[0]
     for p in range(replicas):
         a, b = plan.starts[p], plan.starts[p + 1]
-        if p > 0 and _runs_alike(plan, out, send_forward, send_backward, p, p - 1):
+        if p > 0 and _runs_alike(plan, out, p, p - 1):
             stage_end[a:b] = stage_end[plan.starts[p - 1] : a]
             continue
         m = _microbatches_run(plan, p, horizon)
@@ -364,8 +358,8 @@ def _run_pipelines(
             out.forward[a:b],
             out.backward[a:b],
             out.latency[a:b],
-            send_forward[a:b],
-            send_backward[a:b],
+            out.send_forward[a:b],
+            out.send_backward[a:b],
             out.blocking[a:b],
             plan.warmup[a:b],
             m,
@@ -385,7 +379,7 @@ def _run_pipelines(
 
 
 @inner
-def _runs_alike(plan: Encoded, out: Durations, send_forward: Floats, send_backward: Floats, p: int, q: int) -> bool:
+def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
     """Whether two pipelines take the same time, pass by pass."""
     a, b = plan.starts[p], plan.starts[q]
     stages = plan.starts[p + 1] - a
@@ -397,8 +391,8 @@ def _runs_alike(plan: Encoded, out: Durations, send_forward: Floats, send_backwa
             return False
         if i + 1 < stages and (
             out.latency[n] != out.latency[m]
-            or send_forward[n] != send_forward[m]
-            or send_backward[n] != send_backward[m]
+            or out.send_forward[n] != out.send_forward[m]
+            or out.send_backward[n] != out.send_backward[m]
             or out.blocking[n] != out.blocking[m]
         ):
             return False

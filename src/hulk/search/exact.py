@@ -421,8 +421,8 @@ class _JobSolver:
                 found = Found(np.full(replicas, -1), np.zeros(replicas, np.int64), np.zeros(1, np.int64))
                 trial, steps = combine(
                     mode.tables, mode.wide_tables, slots, chosen, digits, most[order], can, times[order],
-                    fixed[order], update[order], mode.total, extra, _room(replicas, stages), empty_durations(stages), np.zeros((2, stages)),
-                    seconds * _STRICTLY, found, _MOST_STEPS,
+                    fixed[order], update[order], mode.total, extra, _room(replicas, stages), empty_durations(stages),
+                    np.zeros((2, stages)), seconds * _STRICTLY, found, _MOST_STEPS,
                 )  # fmt: skip
                 if steps > _MOST_STEPS:
                     raise _too_large(self.space.job)

@@ -88,12 +88,16 @@ class Network:
     def send(self, route: Route, size: float, stretch: float, done: Action) -> None:
         """Move `size` bytes and then call `done`. `stretch` multiplies the seconds, not the bytes that are counted."""
         resources = tuple(self.resource(number) for number in route.resources)
-        for resource in resources:
-            resource.carried += size
+
+        def arrived() -> None:
+            for resource in resources:
+                resource.carried += size
+            done()
+
         if not self.contention or not resources or size <= 0:
-            self.clock.after(size * stretch / route.limit, done)
+            self.clock.after(size * stretch / route.limit, arrived)
             return
-        flow = Flow(route.limit, resources, size * stretch, self.clock.now, done)
+        flow = Flow(route.limit, resources, size * stretch, self.clock.now, arrived)
         for resource in flow.resources:
             resource.add(flow)
         crowded = [resource for resource in flow.resources if resource.crowded]
