@@ -50,7 +50,7 @@ LINE_SHARE = 0.9
 LATENCY = 5e-6
 """Seconds between two nodes of one hall, one way (InfiniBand and RoCE: 2 to 10 µs with the switches)."""
 
-# The bundled engine that is nearest to the one which ran.
+# The bundled engine that is nearest to the one which ran; megatron where a row names another one.
 NEAREST_ENGINE = {
     "megatron": "megatron",
     "megatron-core": "megatron",  # the same kernels and schedules, as a library
