@@ -77,6 +77,7 @@ class Batch:
         self.unit = roofline.unit_of(first.gpu, first.precision)
         self.precision, self.attention = first.precision, first.attention
         self.kind = first.layer.kind
+        self.flash = roofline.flash_of(first.gpu)
         self.reductions = first.layer.reductions if first.tensor_parallel > 1 else 0
         shares = [{"microbatch": p.microbatch, "tensor_parallel": p.tensor_parallel} for p in points]
         works = [
@@ -101,6 +102,7 @@ class Batch:
             precision=self.precision,
             attention=self.attention,
             reductions=self.reductions,
+            flash=self.flash,
         )
         return np.array(passes) + self.exchange
 
@@ -221,7 +223,15 @@ def main() -> int:
 def _formula(point: Point) -> tuple[object, ...]:
     unit = roofline.unit_of(point.gpu, point.precision)
     parallel = point.tensor_parallel > 1
-    return point.layer.kind, unit, point.precision.bytes, point.attention, parallel, point.layer.reductions
+    return (
+        point.layer.kind,
+        unit,
+        roofline.flash_of(point.gpu),
+        point.precision.bytes,
+        point.attention,
+        parallel,
+        point.layer.reductions,
+    )
 
 
 def _family(point: Point) -> tuple[object, ...]:

@@ -54,16 +54,16 @@ def resident_memory(price: JobPrice) -> float:
 def evaluate(report: Report, name: str, model: str, runs: list[tuple[Run, Measurement]]) -> None:
     """Add one set of runs to the report."""
     compute = ComputeModel(bundled_profiles())
-    rows, times, memories, sound = [], [], [], []
+    rows, times, memories = [], [], []
     kinds = {place.gpu for run, _ in runs for group in run.groups for row in group.placements for place in row}
     for run, measured in runs:
         price = predict(run, model, compute)
         memory = peak_memory(price)
         possible = measured.memory >= resident_memory(price)
         times.append(price.step / measured.step - 1)
-        memories.append(memory / measured.memory - 1)
+        error = memory / measured.memory - 1
         if possible:
-            sound.append(memories[-1])
+            memories.append(error)
         rows.append(
             [
                 run.name,
@@ -72,7 +72,7 @@ def evaluate(report: Report, name: str, model: str, runs: list[tuple[Run, Measur
                 f"{times[-1]:+.1%}",
                 f"{measured.memory / 1e9:.2f}",
                 f"{memory / 1e9:.2f}",
-                f"{memories[-1]:+.1%}" + ("" if possible else " !"),
+                f"{error:+.1%}" + ("" if possible else " !"),
                 *(f"{part / price.step:.0%}" for part in (price.breakdown.transfer, price.breakdown.sync)),
             ]
         )
@@ -81,13 +81,12 @@ def evaluate(report: Report, name: str, model: str, runs: list[tuple[Run, Measur
     most_time, most_memory = BOUNDS["gh200-96" if kinds == {"gh200-96"} else "mixed"]
     report.figure(f"{name}.time_error_percent", _mean(times), most=most_time)
     report.figure(f"{name}.memory_error_percent", _mean(memories), most=most_memory)
-    if len(sound) < len(runs):
-        report.figure(f"{name}.memory_error_percent_of_possible_readings", _mean(sound))
-        report.figure(f"{name}.impossible_memory_readings", len(runs) - len(sound))
+    report.figure(f"{name}.impossible_memory_readings", len(runs) - len(memories))
+    if len(memories) < len(runs):
         report.note(
             f"{name}: ! marks a reading below what weights, gradients, optimizer state and one microbatch's "
-            "activations take; the runs' timing rules out recomputation, so no model of memory can explain it. "
-            "It counts all the same."
+            "activations take; the runs' timing rules out recomputation, so it is not of a GPU that held its stage. "
+            "It is left out of the memory's error."
         )
 
 

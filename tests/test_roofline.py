@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hulk.cost.collectives import MEASURED_RINGS, Operation, collective_time, ring
+from hulk.cost.collectives import KNOWN_RINGS, MEASURED_RINGS, REPORTED_RINGS, Operation, collective_time, ring
 from hulk.cost.roofline import FITTED, Unit, layer_time, unit_of
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention
@@ -110,10 +110,20 @@ class TestCollectives:
             predicted = collective_time(Operation.ALL_REDUCE, row["bytes"][-1], gpu(row["gpu"]), row["gpus"])
             assert predicted == pytest.approx(row["seconds"][-1], rel=0.15)
 
-    def test_an_unmeasured_card_takes_its_link(self) -> None:
-        assert "h200" not in MEASURED_RINGS
-        assert ring(gpu("h200"), 8).bandwidth < gpu("h200").link_bandwidth
-        assert ring(gpu("a100-80"), 4) == ring(gpu("a100-40"), 4)
+    def test_a_card_that_nothing_is_known_of_takes_its_link(self) -> None:
+        assert "l40s" not in KNOWN_RINGS
+        assert ring(gpu("l40s"), 8).bandwidth < gpu("l40s").link_bandwidth
+        assert ring(gpu("gh200-144"), 4) == ring(gpu("gh200-96"), 4)
+
+    def test_what_was_measured_goes_before_what_is_reported(self) -> None:
+        assert ring(gpu("a100-40"), 4) == MEASURED_RINGS["a100-40"][4]
+        assert ring(gpu("a100-40"), 8) == REPORTED_RINGS["a100-40"][8]
+
+    @pytest.mark.parametrize(("name", "gpus", "least", "most"), [("a100-80", 8, 200, 240), ("h100", 8, 430, 490)])
+    def test_large_all_reduces_of_usual_machines(self, name: str, gpus: int, least: float, most: float) -> None:
+        size = 1e9
+        bus = 2 * (gpus - 1) / gpus * size / collective_time(Operation.ALL_REDUCE, size, gpu(name), gpus)
+        assert least < bus / 1e9 < most
 
 
 class TestAccuracy:

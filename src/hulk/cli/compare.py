@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.plan import ClusterArgument, EvaluationsOption, JobsArgument, NoGnnOption, WorkersOption
-from hulk.cli.price import JsonOption
+from hulk.cli.price import EngineOption, JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def compare(
     seed: SeedOption = 0,
     workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
+    engine: EngineOption = "hulk",
     as_json: JsonOption = False,
 ) -> None:
     """Plan with Hulk, as `hulk plan` does with the same options, and with every baseline, and rank them by what `hulk
@@ -73,13 +74,14 @@ def compare(
     from hulk.cli.plan import usable_network
     from hulk.contestant import TITLE, Effort, hulk_result
     from hulk.cost.compute import ComputeModel
-    from hulk.cost.engine import HULK
+    from hulk.cost.engine import engine_named
     from hulk.errors import HulkError
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
     from hulk.io.profiles import bundled_profiles
     from hulk.search.baselines import BASELINES
 
+    runner = engine_named(engine)
     entries = [BASELINES.get(name) for name in dict.fromkeys(baseline)] if baseline else BASELINES.entries()
     the_cluster, the_jobs = load_cluster(cluster), load_jobs(jobs)
     compute = ComputeModel(bundled_profiles())
@@ -87,12 +89,13 @@ def compare(
     effort = Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers)
     announce_compilation(search=True)
     _say("hulk", len(entries) + 1)
-    results = [(TITLE, hulk_result(the_cluster, the_jobs, compute=compute, network=network, effort=effort))]
+    ours = hulk_result(the_cluster, the_jobs, compute=compute, network=network, effort=effort, engine=runner)
+    results = [(TITLE, ours)]
     left_out: dict[str, str] = {}
     for left, entry in zip(range(len(entries), 0, -1), entries, strict=True):
         _say(entry.name, left)
         try:
-            found = entry.run(the_cluster, the_jobs, compute=compute, engine=HULK, seed=seed, time_limit=time_limit)
+            found = entry.run(the_cluster, the_jobs, compute=compute, engine=runner, seed=seed, time_limit=time_limit)
         except HulkError as error:
             left_out[entry.name] = str(error)
             continue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     from hulk.whatif import WhatIf
 
 
-def explain(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_json: JsonOption = False) -> None:
+def explain(
+    plan: PlanArgument,
+    cluster: ClusterOption,
+    jobs: JobsOption,
+    engine: EngineOption = "hulk",
+    as_json: JsonOption = False,
+) -> None:
     """Say who trains what where, how each model is cut, what that takes, what holds it back and what would help most.
 
     Exit code 3 when a job of the plan cannot run.
     """
     from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
     from hulk.io.gpus import load_gpus
     from hulk.whatif import suggest
 
+    runner = engine_named(engine)
     inputs = load_inputs(plan, cluster, jobs)
     announce_compilation(search=True)
-    price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
+    price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     gpus = load_gpus().values()
-    whatifs = suggest(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, gpus=gpus)
+    whatifs = suggest(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, gpus=gpus, engine=runner)
     if as_json:
         from hulk.cli.screen import print_json
 

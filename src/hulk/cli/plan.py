@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hulk.cli.price import JsonOption
+from hulk.cli.price import EngineOption, JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hulk.cost.compute import ComputeModel
+    from hulk.cost.engine import Engine
     from hulk.cost.report import PlanPrice
     from hulk.domain.cluster import Cluster
     from hulk.domain.job import Job
@@ -70,6 +71,7 @@ def plan(
     workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
+    engine: EngineOption = "hulk",
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -80,6 +82,7 @@ def plan(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.compute import ComputeModel
+    from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
     from hulk.io.files import check_output
@@ -87,6 +90,7 @@ def plan(
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import bundled_profiles
 
+    runner = engine_named(engine)
     machines, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     compute = ComputeModel(bundled_profiles())
@@ -98,7 +102,7 @@ def plan(
         from hulk.search.exact import solve_exactly
 
         refuse_with_exact({"--pin": bool(pin), "--cheapest, --max-cost and --min-throughput": objective.needs_money})
-        best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid)
+        best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
         hurried = False
     else:
         from hulk.errors import InputError
@@ -111,11 +115,11 @@ def plan(
             result = plan_in_parallel(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
                 seed=seed, progress=bar.update, keep_from=wishes.avoid, pins=wishes.pins, stop=bar.interrupted,
-                workers=workers, network=network, policy=way,
+                workers=workers, network=network, policy=way, engine=runner,
             )  # fmt: skip
         best = result.plan
         hurried = result.hurried
-    price = price_plan(best, machines, work, compute=compute)
+    price = price_plan(best, machines, work, compute=compute, engine=runner)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
@@ -123,7 +127,7 @@ def plan(
     if as_json:
         _print_json(answer)
     else:
-        _print(answer, compute)
+        _print(answer, compute, runner)
     if best.waiting or broken:
         raise typer.Exit(code=3)
 
@@ -155,14 +159,14 @@ def _print_json(answer: _Answer) -> None:
     print_json(document)
 
 
-def _print(answer: _Answer, compute: ComputeModel) -> None:
+def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:
     from hulk.cli.answer import render_plan
     from hulk.cli.screen import console
     from hulk.io.gpus import load_gpus
     from hulk.whatif import suggest
 
     screen, gpus = console(), tuple(load_gpus().values())
-    hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus)
+    hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus, engine=engine)
     render_plan(answer.plan, answer.price, answer.cluster, answer.jobs, hints, screen)
     if answer.hurried:
         screen.print(_HURRIED, style="dim")

@@ -18,16 +18,27 @@ PlanArgument = Annotated[str, typer.Argument(help="a plan file (JSON)")]
 ClusterOption = Annotated[str, typer.Option("--cluster", "-c", help="a cluster file, or the name of a bundled one")]
 JobsOption = Annotated[str, typer.Option("--jobs", "-j", help="a jobs file, or the name of a bundled one")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object for programs")]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="who runs the plan: hulk, megatron, megatron-deepspeed or torchtitan")
+]
 
 
-def price(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_json: JsonOption = False) -> None:
+def price(
+    plan: PlanArgument,
+    cluster: ClusterOption,
+    jobs: JobsOption,
+    engine: EngineOption = "hulk",
+    as_json: JsonOption = False,
+) -> None:
     """Print a plan's step time with its breakdown, the memory of every stage, the cost, and the bottleneck in words."""
     from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
 
+    runner = engine_named(engine)
     inputs = load_inputs(plan, cluster, jobs)
     announce_compilation()
-    result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
+    result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     if as_json:
         from hulk.cli.screen import print_json
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.plan import NoGnnOption
-from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def replan(
     evaluations: EvaluationsOption = EVALUATIONS,
     seed: SeedOption = 0,
     no_gnn: NoGnnOption = False,
+    engine: EngineOption = "hulk",
     as_json: JsonOption = False,
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
@@ -54,11 +55,12 @@ def replan(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.cli.screen import print_json
+    from hulk.cost.engine import engine_named
     from hulk.io.files import check_output
     from hulk.io.plan_file import dump_plan, save_plan
     from hulk.replan import replan as plan_again
 
-    seconds = _seconds(horizon)
+    seconds, runner = _seconds(horizon), engine_named(engine)
     inputs, machines = _load(plan, cluster, jobs, joined or [])
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
@@ -68,7 +70,7 @@ def replan(
     result = plan_again(
         inputs.plan, inputs.cluster, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds,
         compute=inputs.compute, seed=seed, time_limit=time_limit, evaluations=evaluations,
-        network=None if no_gnn else usable_network(),
+        network=None if no_gnn else usable_network(), engine=runner,
     )  # fmt: skip
     if out:
         save_plan(result.plan, out, cluster=result.cluster)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
 
 SeedOption = Annotated[int, typer.Option(help="seed of the jitter", min=0)]
 JitterOption = Annotated[float, typer.Option(help="coefficient of variation of every pass and transfer", min=0, max=2)]
@@ -23,11 +23,13 @@ def simulate(
     jitter: JitterOption = 0.0,
     contention: ContentionOption = True,
     trace: TraceOption = None,
+    engine: EngineOption = "hulk",
     as_json: JsonOption = False,
 ) -> None:
     """Play one step of a plan, all jobs side by side, and compare it with the price."""
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console, print_json, table
+    from hulk.cost.engine import engine_named
     from hulk.cost.prepared import prepare
     from hulk.cost.price import price_plan
     from hulk.cost.report import Infeasible
@@ -37,15 +39,17 @@ def simulate(
     from hulk.simulate import to_trace
     from hulk.units import format_time
 
+    runner = engine_named(engine)
     inputs = load_inputs(plan, cluster, jobs)
     check_output(trace, "--trace")
     announce_compilation()
     by_name = {job.name: job for job in inputs.jobs}
     ready = []
     priced = {}
-    price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
+    price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     for name, job_plan in inputs.plan.jobs.items():
-        prepared, its = prepare(by_name[name], job_plan, inputs.cluster, compute=inputs.compute), price.jobs[name]
+        prepared = prepare(by_name[name], job_plan, inputs.cluster, compute=inputs.compute, engine=runner)
+        its = price.jobs[name]
         if isinstance(prepared, Infeasible) or isinstance(its, Infeasible):
             reason = prepared.reason if isinstance(prepared, Infeasible) else ""
             raise InfeasibleError(f"{name} cannot run by this plan: {reason}")

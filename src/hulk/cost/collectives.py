@@ -6,8 +6,9 @@ all-reduce and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tenso
     seconds = latency + f(t) · n / bandwidth                    (NVIDIA nccl-tests, PERFORMANCE.md, "bus bandwidth")
 
 Latency and bandwidth are fitted on measured all-reduces where there are some (hulk/data/profiles/collectives.json, from
-the SOSP '25 Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), else they follow from the
-card's link.
+the SOSP '25 Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), or as reported for the usual
+machine with such cards (`REPORTED_RINGS`), else they follow from the card's link. Where the switch adds up (NVLink
+SHARP), the "bus bandwidth" of an all-reduce can exceed the link's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,35 @@ MEASURED_RINGS: Rings = MappingProxyType(
         "v100-16": {2: Ring(80e-6, 61.1e9), 4: Ring(221e-6, 81.2e9)},
     }
 )
-# Cards on the same boards as a measured one.
+# What is reported of nccl-tests on the usual machines, large messages; the latency is such that messages of 16 to 64 MB
+# are met too.
+# V100 in a hybrid cube mesh of eight (DGX-1): six links of 25 GB/s each, of which GPUs 0 and 1 share one, and four have
+#   four among them (Li et al., "Evaluating Modern GPU Interconnect", TPDS 2020, figure 1); a ring reaches 0.87 of them.
+# A100 on NVSwitch: pairs 208 GB/s (NVIDIA/nccl-tests issue 178), eight 230 to 235 (issues 100, 149).
+# H100, H200: 370 by ring, 480 for eight where the switch adds up (an NCCL author in nccl-tests issue 212; H200 475:
+#   issue 272). H800: 215 for eight (NVIDIA/nccl issue 1374).
+# B200: twice the H100's links, NVLink 5; taken to reach the same share of them.
+_HOPPER = {2: Ring(60e-6, 330e9), 4: Ring(60e-6, 370e9), 8: Ring(60e-6, 480e9)}
+REPORTED_RINGS: Rings = MappingProxyType(
+    {
+        "v100-16": {8: Ring(60e-6, 130e9)},
+        "v100-32": {2: Ring(60e-6, 22e9), 4: Ring(60e-6, 85e9), 8: Ring(60e-6, 130e9)},
+        "a100-40": {8: Ring(60e-6, 230e9)},
+        "a100-80": {2: Ring(60e-6, 208e9), 4: Ring(60e-6, 220e9), 8: Ring(60e-6, 230e9)},
+        "h100": _HOPPER,
+        "h200": _HOPPER,
+        "h800": {2: Ring(60e-6, 160e9), 4: Ring(60e-6, 165e9), 8: Ring(60e-6, 215e9)},
+        "b200": {2: Ring(60e-6, 660e9), 4: Ring(60e-6, 740e9), 8: Ring(60e-6, 960e9)},
+    }
+)
+KNOWN_RINGS: Rings = MappingProxyType(
+    {
+        name: MappingProxyType(dict(REPORTED_RINGS.get(name, {})) | dict(MEASURED_RINGS.get(name, {})))
+        for name in (*MEASURED_RINGS, *REPORTED_RINGS)
+    }
+)
+"""As measured where measured, else as reported."""
+# Cards on the same boards as another one.
 _SAME_BOARD = MappingProxyType({"a100-80": "a100-40", "v100-32": "v100-16", "gh200-144": "gh200-96"})
 
 # Share of the link's peak that a ring reaches: the median of the measured groups, by link kind.
@@ -60,8 +89,8 @@ LINK_LATENCY = 60e-6
 """Seconds; the median of the measured latencies."""
 
 
-def ring(gpu: GpuType, gpus: int, *, rings: Rings = MEASURED_RINGS) -> Ring:
-    """What `gpus` cards of this type reach together: as measured (at the nearest group size), else from the link."""
+def ring(gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> Ring:
+    """What `gpus` cards of this type reach together: as known (at the nearest group size), else from the link."""
     measured = rings.get(gpu.name) or rings.get(_SAME_BOARD.get(gpu.name, ""))
     if measured:
         nearest = min(measured, key=lambda size: (abs(size - gpus), -size))
@@ -70,9 +99,7 @@ def ring(gpu: GpuType, gpus: int, *, rings: Rings = MEASURED_RINGS) -> Ring:
     return Ring(LINK_LATENCY, gpu.link_bandwidth * efficiency)
 
 
-def collective_time(
-    operation: Operation, size: float, gpu: GpuType, gpus: int, *, rings: Rings = MEASURED_RINGS
-) -> float:
+def collective_time(operation: Operation, size: float, gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> float:
     """Seconds of one operation on `size` bytes (the whole tensor) among `gpus` GPUs of one machine; 0 for one GPU."""
     if gpus <= 1 or size <= 0:
         return 0.0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from hulk.cost import roofline
 from hulk.cost.profiles import Curve, ProfileBook
-from hulk.cost.roofline import FITTED, Constants
+from hulk.cost.roofline import FITTED, SUSTAINED, Constants
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention, Optimizer
 from hulk.domain.model import Layer, LayerKind, Model
@@ -56,14 +57,17 @@ _UPDATE_EFFICIENCY = 0.55
 """Share of memory bandwidth that fused AdamW reached on an H200 (336M parameters in 3.7 ms; 28 bytes each)."""
 
 
-def update_time(params: float, gpu: GpuType, precision: Precision, optimizer: Optimizer) -> float:
-    """Seconds of the (fused) optimizer step for that many parameters on one GPU.
+def update_time(
+    params: float, gpu: GpuType, precision: Precision, optimizer: Optimizer, *, copies: float = 0.0
+) -> float:
+    """Seconds of the (fused) optimizer step for that many parameters on one GPU. `copies`: bytes that an engine moves
+    besides for each parameter, where weights are in 16 bits.
 
-    The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`, so
-    `precision` does not enter; it is asked for because a low-precision optimizer would change that.
+    The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`.
     """
-    del precision
-    return params * _UPDATE_BYTES[optimizer] / (gpu.memory_bandwidth * _UPDATE_EFFICIENCY)
+    passes = _UPDATE_BYTES[optimizer] / _UPDATE_EFFICIENCY
+    passes += copies / roofline.REACHED_BANDWIDTH if precision.bytes == 2 else 0.0
+    return params * passes / gpu.memory_bandwidth
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class ComputeModel:
 
     profiles: ProfileBook = field(default_factory=ProfileBook)
     constants: Constants = FITTED
+    sustained: Mapping[int, float] = field(default_factory=lambda: SUSTAINED)
     _known: dict[tuple[object, ...], LayerTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def layer_times(
@@ -84,13 +89,19 @@ class ComputeModel:
         attention: Attention,
         microbatch: int,
         tensor_parallel: int,
+        fused: bool = False,
+        hidden: float = 0.0,
+        power_limited: bool = False,
     ) -> LayerTime:
-        """Forward and backward seconds of a layer of `model`, given itself or as its index."""
+        """Forward and backward seconds of a layer of `model`, given itself or as its index. `fused`: the engine joins
+        memory-bound operations into few kernels; `hidden`: the share of tensor parallel's all-reduces that it hides;
+        `power_limited`: at the clock that GPUs keep for hours."""
         asked = model.layers[layer] if isinstance(layer, int) else layer
-        key = (model.name, model.sequence, asked, gpu.name, precision, attention, microbatch, tensor_parallel)
+        how = (precision, attention, microbatch, tensor_parallel, fused, hidden, power_limited)
+        key = (model.name, model.sequence, asked, gpu.name, *how)
         known = self._known.get(key)
         if known is None:
-            question = _Question(model, asked, gpu, precision, attention, microbatch, tensor_parallel)
+            question = _Question(model, asked, gpu, *how)
             known = self._known[key] = self._answer(question)
         return known
 
@@ -149,6 +160,12 @@ class ComputeModel:
             return None
         return curve
 
+    def _sustained(self, question: _Question) -> float:
+        """How much longer 16-bit products take at the clock that a GPU keeps for hours."""
+        if not question.power_limited or question.precision.bytes != 2:
+            return 1.0
+        return self.sustained.get(roofline.generation(question.gpu)[0], 1.0)
+
     def _roofline(self, question: _Question) -> tuple[float, float]:
         return roofline.layer_time(
             question.layer,
@@ -158,6 +175,9 @@ class ComputeModel:
             microbatch=question.microbatch,
             tensor_parallel=question.tensor_parallel,
             constants=self.constants,
+            fused=question.fused,
+            hidden=question.hidden,
+            sustained=self._sustained(question),
         )
 
 
@@ -169,6 +189,9 @@ class _Question(NamedTuple):
     attention: Attention
     microbatch: int
     tensor_parallel: int
+    fused: bool
+    hidden: float
+    power_limited: bool
 
     def at(self, microbatch: int, tensor_parallel: int) -> _Question:
         return self._replace(microbatch=microbatch, tensor_parallel=tensor_parallel)

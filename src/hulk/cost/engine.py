@@ -1,16 +1,18 @@
 """What the engine that runs a plan does with it: facts that change a step's time and memory, in one value.
 
 `HULK` is the engine of this project as a plan is made for it, and the default. `TORCH` is what `hulk run` does, message
-by message: what a run is predicted with. `MEGATRON_DEEPSPEED` describes the one that ran the measured
-training runs in the benchmarks; it shows how another engine's facts are written down.
+by message: what a run is predicted with. The others describe engines that people train with, so that a plan can be
+priced for them; docs/accuracy.md compares those prices with measured and published runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from hulk.domain.gpu import GpuType, Precision
+from hulk.errors import InputError, nearest
 
 MIB = 2.0**20
 GIB = 2.0**30
@@ -24,10 +26,19 @@ class Engine:
                      ones, and all with infinity, overlap with compute
     message_overhead seconds a transfer costs besides the wire (launches, metadata, the host's part)
     pass_overhead    seconds a pass costs besides its layers (the schedule's own work on the host)
+    step_overhead    seconds a step costs besides its passes and its update (the host waits for the loss and the
+                     gradients' norm, and reads the next batch)
     flow_per_rank    whether each tensor parallel rank sends its slice of an activation in a flow of its own, so that as
                      many flows share the way; otherwise one flow carries it all
     overlap_sync     whether a set of layers starts to sync once the last backward has passed it, not only after the
                      whole stage is done
+    fused_kernels    whether memory-bound operations are joined into few kernels, by hand or by a compiler
+    power_limited    whether GPUs are taken to run at the clock they keep for hours, not for a short measurement
+    hidden_exchange  share of tensor parallel's all-reduces that is hidden behind products
+    update_copies    bytes that an update of 16-bit weights moves for each parameter besides the optimizer's own
+    gradient_held    bytes of a parameter's gradient while microbatches are added up, by precision; 4 where not given
+    logit_bytes      bytes of a logit held from the loss to its backward pass, and for a moment on top. None: the logits
+                     and their softmax in fp32, and as much again
     wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
     bucket           bytes that gradients are added up in at a time, where sums overlap with backward as soon as it has
                      made them. None: all that a set of layers has, at once
@@ -43,7 +54,14 @@ class Engine:
     blocking_above: float = float("inf")
     message_overhead: float = 0.0
     pass_overhead: float = 0.0
+    step_overhead: float = 0.0
     flow_per_rank: bool = False
+    fused_kernels: bool = False
+    hidden_exchange: float = 0.0
+    update_copies: float = 0.0
+    power_limited: bool = False
+    gradient_held: Mapping[Precision, int] = field(default_factory=dict)
+    logit_bytes: tuple[float, float] | None = None
     overlap_sync: bool = True
     wire_gradient: int | None = 4
     bucket: float | None = None
@@ -59,6 +77,10 @@ class Engine:
     def reserved(self, gpu: GpuType) -> float:
         """Bytes of one such GPU that no tensor can have."""
         return self.reserve_of.get(gpu.name, self.reserve)
+
+    def gradient_bytes(self, precision: Precision) -> int:
+        """Bytes of a parameter's gradient while microbatches are added up."""
+        return self.gradient_held.get(precision, 4)
 
     def ring_share(self, gpu: GpuType) -> float:
         """Share of the bandwidth between such machines that an all-reduce reaches."""
@@ -87,3 +109,46 @@ MEGATRON_DEEPSPEED = Engine(
     reserve_of={"gh200-96": 4.65e9},
     ring_share_of={"gh200-96": 0.45},
 )
+
+# Megatron-LM and Megatron-Core. Its kernels join scale, mask and softmax, bias and gelu, bias, dropout and residual
+# (NVIDIA/Megatron-LM, megatron/core/fusions). Gradients are kept and summed in the weights' precision for fp16, in fp32
+# for bf16 (its table of bytes a parameter). A 16-bit update clears the gradients (2 bytes a parameter), copies them to
+# fp32 (6), unscales and checks them (8), takes their norm (4) and clips them (8), and copies the weights back (6). The
+# vocabulary-parallel loss holds the softmax in fp32, and for a moment the logits or their gradient in 16 bits.
+MEGATRON = Engine(
+    name="megatron",
+    message_overhead=50e-6,
+    step_overhead=20e-3,
+    flow_per_rank=True,
+    fused_kernels=True,
+    power_limited=True,
+    update_copies=34.0,
+    gradient_held={Precision.FP16: 2},
+    wire_gradient=None,
+    bucket=80e6,
+    logit_bytes=(4.0, 2.0),
+    reserve=1.0 * GIB,
+)
+
+# torchtitan (pytorch/torchtitan): plain modules joined by torch.compile, gradients summed in the precision of
+# `mixed_precision_reduce`, fp32 by default; PyTorch's cross entropy in fp32.
+TORCHTITAN = Engine(
+    name="torchtitan",
+    message_overhead=50e-6,
+    fused_kernels=True,
+    power_limited=True,
+    bucket=80e6,
+    reserve=1.0 * GIB,
+)
+
+ENGINES: Mapping[str, Engine] = MappingProxyType(
+    {engine.name: engine for engine in (HULK, MEGATRON, MEGATRON_DEEPSPEED, TORCHTITAN)}
+)
+"""The bundled engines by name."""
+
+
+def engine_named(name: str) -> Engine:
+    """The bundled engine of that name; InputError with the nearest known one otherwise."""
+    if name not in ENGINES:
+        raise InputError(f"unknown engine {name!r}", hint=nearest(name, ENGINES) or f"known: {', '.join(ENGINES)}")
+    return ENGINES[name]

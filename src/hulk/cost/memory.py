@@ -15,10 +15,12 @@ its schedule lets forwards run ahead of backwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hulk.cost.engine import HULK, Engine
+from hulk.cost.layers.operations import MASK_ELEMENTS
 from hulk.domain.gpu import Precision
-from hulk.domain.job import Attention, Job, Optimizer
+from hulk.domain.job import Job, Optimizer
 from hulk.domain.model import Layer, LayerKind
 from hulk.domain.plan import Recompute
 
@@ -34,9 +36,9 @@ _STATE_BYTES = {
 _LOSS_COPIES = 2
 
 
-def weight_bytes(precision: Precision) -> int:
+def weight_bytes(precision: Precision, gradient: int = GRADIENT_BYTES) -> int:
     """Bytes of weights and accumulated gradients per parameter."""
-    return precision.bytes + GRADIENT_BYTES
+    return precision.bytes + gradient
 
 
 def optimizer_bytes(precision: Precision, optimizer: Optimizer) -> int:
@@ -55,16 +57,29 @@ class LayerMemory:
     peak_whole: float
 
 
-def layer_memory(layer: Layer, input_elements: float, job: Job, microbatch: int, recompute: Recompute) -> LayerMemory:
+def layer_memory(
+    layer: Layer, input_elements: float, job: Job, microbatch: int, recompute: Recompute, engine: Engine = HULK
+) -> LayerMemory:
     """What a layer keeps. `input_elements` per sample come from the layer before.
 
     With full recomputation a layer keeps its input alone, and its backward needs everything else for a moment.
     """
     size = job.precision.bytes
-    scores = layer.scores if job.attention is Attention.EAGER else 0.0
-    held_split = (layer.held_split + scores) * size * microbatch
+    if engine.fused_kernels:
+        layer = replace(
+            layer,
+            held_split=layer.held_split - layer.spared_held_split,
+            held_whole=layer.held_whole - layer.spared_held_whole,
+        )
+    scores = 0.0
+    if job.attention.writes_scores:
+        scores = layer.scores * size + layer.score_masks * (1.0 - MASK_ELEMENTS * size)
+    held_split = (layer.held_split * size + scores) * microbatch
     held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
     if layer.kind is LayerKind.HEAD:
+        if engine.logit_bytes is not None:
+            held, moment = (bytes_each * layer.logits * microbatch for bytes_each in engine.logit_bytes)
+            return LayerMemory(held, held_whole, moment, 0.0)
         # Logits and softmax in fp32; backward needs two more copies for a moment, recomputation or not.
         held_split = layer.held_split * 4.0 * microbatch
         return LayerMemory(held_split, held_whole, held_split / _LOSS_COPIES * 2.0, 0.0)

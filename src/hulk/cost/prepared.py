@@ -69,6 +69,7 @@ def prepare(
         return _blocked(job, stages, where, other)
     durations.forward[:] += engine.pass_overhead
     durations.backward[:] += engine.pass_overhead
+    durations.update[:] += engine.step_overhead
     if engine.message_sums:
         apart = blocked_pair(book.tables, encoded, shares(book.tables, encoded, durations, where))
         if apart is not None:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
-from hulk.cost.memory import GRADIENT_BYTES, layer_memory, optimizer_bytes, weight_bytes
+from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
+from hulk.domain.model import LayerKind
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
@@ -71,15 +72,20 @@ def make_book(
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
     layers = job.model.layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
-    memory = [layer_memory(layer, size, job, microbatch, recompute) for layer, size in zip(layers, inputs, strict=True)]
-    forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute)
+    memory = [
+        layer_memory(layer, size, job, microbatch, recompute, engine)
+        for layer, size in zip(layers, inputs, strict=True)
+    ]
+    forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute, engine)
     gathers = [_gather_line(kind) for kind in kinds]
     links = links or make_links(cluster, machines)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
     tables = Tables(
         forward=forward,
         backward=backward,
-        update=np.array([update_time(1.0, kind.gpu, job.precision, job.optimizer) for kind in kinds]),
+        update=np.array(
+            [update_time(1.0, kind.gpu, job.precision, job.optimizer, copies=engine.update_copies) for kind in kinds]
+        ),
         split=_prefix([layer.params_split for layer in layers]),
         whole=_prefix([layer.params_whole for layer in layers]),
         tied=_prefix([float(layer.tied) for layer in layers]),
@@ -96,9 +102,9 @@ def make_book(
         ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
         region=np.array([regions[host.region] for host in hosts]),
         capacity=np.array([host.memory - engine.reserved(host.gpu) for host in hosts]),
-        state_bytes=float(weight_bytes(job.precision)),
+        state_bytes=float(weight_bytes(job.precision, engine.gradient_bytes(job.precision))),
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
-        gradient_bytes=float(GRADIENT_BYTES),
+        gradient_bytes=float(engine.gradient_bytes(job.precision)),
         wire_bytes=float(engine.wire_bytes(job.precision)),
         bucket=inf if engine.bucket is None else engine.bucket,
         blocking_above=engine.blocking_above,
@@ -136,7 +142,12 @@ def _ends_of_runs(values: Sequence[object]) -> NDArray[np.int64]:
 
 
 def _pass_times(
-    job: Job, kinds: Sequence[StageKind], microbatch: int, recompute: Recompute, compute: ComputeModel
+    job: Job,
+    kinds: Sequence[StageKind],
+    microbatch: int,
+    recompute: Recompute,
+    compute: ComputeModel,
+    engine: Engine,
 ) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
     """Prefix sums of forward and backward seconds per kind of stage, and how many layers' times are measured."""
     layers = job.model.layers
@@ -156,9 +167,12 @@ def _pass_times(
                     attention=job.attention,
                     microbatch=microbatch,
                     tensor_parallel=kind.ranks,
+                    fused=engine.fused_kernels,
+                    hidden=engine.hidden_exchange,
+                    power_limited=engine.power_limited,
                 )
             time = by_shape[layer.shape]
-            again = time.forward if recompute is Recompute.FULL else 0.0
+            again = time.forward if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK else 0.0
             forward[k, i + 1] = forward[k, i] + time.forward
             backward[k, i + 1] = backward[k, i] + time.backward + again
             found[time.origin] = found.get(time.origin, 0) + 1

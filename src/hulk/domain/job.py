@@ -22,10 +22,21 @@ class Optimizer(StrEnum):
 
 
 class Attention(StrEnum):
-    """How attention is computed: `fused` never writes the score matrix (FlashAttention and its kin), `eager` does."""
+    """How attention is computed.
+
+    fused           one kernel that never writes the score matrix (FlashAttention and its kin)
+    fused-softmax   the score matrix is written; scale, mask and softmax are one kernel (Megatron's)
+    eager           the score matrix is written, by a kernel for each operation
+    """
 
     FUSED = "fused"
+    FUSED_SOFTMAX = "fused-softmax"
     EAGER = "eager"
+
+    @property
+    def writes_scores(self) -> bool:
+        """Whether the score matrix is written, and held for backward."""
+        return self is not Attention.FUSED
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,10 @@ class Layer:
                      held for backward, unless attention is fused
     held_split/_whole   elements kept from forward to backward, the score matrix left out, the layer's input included
     mask_bytes       bytes of dropout masks kept for backward (whole)
+    spared_*         of moved_*, held_* and kernels: what an engine does without that joins memory-bound operations into
+                     few kernels (Megatron's, torch.compile's)
+    score_masks      elements of `scores` that dropout keeps a mask of, one byte each; `scores` counts them as a quarter
+    logits           elements of the head's logits (split); 0 elsewhere
     output           elements sent to the next layer
     reductions       tensor parallel all-reduces of `output`-sized tensors in forward (as many in backward)
     kernels          launches of the forward pass
@@ -89,6 +93,13 @@ class Layer:
     reductions: int
     kernels: int
     head_width: int = 0
+    score_masks: float = 0.0
+    logits: float = 0.0
+    spared_split: float = 0.0
+    spared_whole: float = 0.0
+    spared_held_split: float = 0.0
+    spared_held_whole: float = 0.0
+    spared_kernels: int = 0
 
     @property
     def params(self) -> int:

@@ -40,7 +40,8 @@ class JobEntry(Entry):
     optimizer: Optimizer = Optimizer.ADAMW
     """The optimizer: its state takes memory."""
     attention: Attention = Attention.FUSED
-    """fused never writes the score matrix (FlashAttention), eager does."""
+    """fused never writes the score matrix (FlashAttention); fused-softmax writes it, with one kernel for scale, mask
+    and softmax (Megatron); eager has a kernel for each."""
     tokens: Annotated[float, Quantity(Dimension.COUNT, "300B", most=1e18, least=1.0)] | None = None
     """The budget: how many tokens to train on."""
     deadline: Annotated[float, Quantity(Dimension.TIME, "5 days", most=1e10)] | None = None

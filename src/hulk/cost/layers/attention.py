@@ -41,6 +41,8 @@ def attention(architecture: Architecture, *, rows: int, keys: int, cross: bool =
             _rotary(architecture, rows=rows, keys=keys),
             _repeat_kv(architecture, keys=keys),
             _heads_first(rows * query + 2 * keys * kv),
+            # attention kernels that read Q, K and V where the projection wrote them need no copies
+            Part(spared_split=2 * (rows * query + 2 * keys * kv), spared_kernels=3),
             _core(architecture, rows=rows, keys=keys),
             # The core's products read Q, K and V again in backward. K and V stay at their own width: with grouped
             # queries eager attention also keeps copies at the query width, at most 2·d/s of the score matrix, not
@@ -129,6 +131,7 @@ def _core(architecture: Architecture, *, rows: int, keys: int) -> Part:
             Matmul(rows=rows, inner=keys, columns=head_dim, batch=heads, weight=False, split=Split.BATCH),
         ),
         scores=matrices * heads * rows * keys,
+        score_masks=heads * rows * keys if drops else 0.0,
         # two products, scale, mask, softmax; T5's bias; dropout
         kernels=5 + (architecture.position is Position.BUCKETS) + drops,
     )
@@ -150,11 +153,17 @@ def _rotary(architecture: Architecture, *, rows: int, keys: int) -> Part:
     if architecture.position is not Position.ROTARY:
         return NOTHING
     elements = rows * architecture.query_width + keys * architecture.kv_width
-    return Part(moved_split=ROTARY_MOVED * elements, kernels=2 * ROTARY_KERNELS)
+    return Part(
+        moved_split=ROTARY_MOVED * elements,
+        kernels=2 * ROTARY_KERNELS,
+        spared_split=(ROTARY_MOVED - 2) * elements,  # one kernel reads and writes
+        spared_kernels=2 * (ROTARY_KERNELS - 1),
+    )
 
 
 def _repeat_kv(architecture: Architecture, *, keys: int) -> Part:
     """Grouped-query attention: K and V, each read at their width and written at the queries'."""
     if architecture.kv_heads == architecture.heads:
         return NOTHING
-    return Part(moved_split=2 * keys * (architecture.kv_width + architecture.query_width), kernels=2)
+    moved = 2 * keys * (architecture.kv_width + architecture.query_width)
+    return Part(moved_split=moved, kernels=2, spared_split=moved, spared_kernels=2)

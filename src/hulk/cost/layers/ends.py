@@ -69,7 +69,7 @@ def head(architecture: Architecture, rows: int) -> Part:
             NOTHING if width == hidden else product(rows, hidden, width, split=Split.NONE),
             product(rows, width, vocab, split=Split.COLUMNS, bias=architecture.head_bias),
             # to fp32 (2), log-softmax (2), picking the labels' (1 read at most)
-            Part(held_split=2 * logits, moved_split=5 * logits, kernels=4),
+            Part(held_split=2 * logits, moved_split=5 * logits, kernels=4, logits=logits),
         )
     )
 

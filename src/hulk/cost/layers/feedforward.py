@@ -35,11 +35,22 @@ def _mlp(architecture: Architecture, rows: float, *, copies: int = 1) -> Part:
         (
             product(rows, hidden, first, split=Split.COLUMNS, bias=bias, batch=copies),
             activation(inner, holds=architecture.activation_keeps_input or parted),
-            # act(gate) * up: both are held; two reads and a write
-            Part(held_split=2 * inner, moved_split=3 * inner, kernels=1) if architecture.gated else Part(),
+            _gate(inner) if architecture.gated else Part(),
             split_dropout(inner, drop),
             product(rows, ffn, hidden, split=Split.INNER, bias=bias, batch=copies),
         )
+    )
+
+
+def _gate(inner: float) -> Part:
+    """act(gate) * up: both are held; two reads and a write. In one kernel with the activation there is no act(gate)."""
+    return Part(
+        held_split=2 * inner,
+        moved_split=3 * inner,
+        kernels=1,
+        spared_split=2 * inner,
+        spared_held_split=inner,
+        spared_kernels=1,
     )
 
 

@@ -43,12 +43,20 @@ def norm(architecture: Architecture, rows: float) -> Part:
 
     layer: one fused kernel, reads and writes (2); holds its input (mean and deviation are one number a row).
     rms:   made of pow (2), mean (1), times the reciprocal root (2), times the weight (2) = 7 in 6 kernels; holds its
-           input and the normalised input, which the weight's gradient needs. A fused RMS norm would hold 1 and move 2.
+           input and the normalised input, which the weight's gradient needs. A fused RMS norm holds 1 and moves 2 in 1.
     """
     hidden = architecture.hidden
     elements = rows * hidden
     if architecture.norm is Norm.RMS:
-        return Part(params_whole=hidden, held_whole=2 * elements, moved_whole=7 * elements, kernels=6)
+        return Part(
+            params_whole=hidden,
+            held_whole=2 * elements,
+            moved_whole=7 * elements,
+            kernels=6,
+            spared_whole=5 * elements,
+            spared_held_whole=elements,
+            spared_kernels=5,
+        )
     return Part(params_whole=2 * hidden, held_whole=elements, moved_whole=2 * elements, kernels=1)
 
 
@@ -87,7 +95,10 @@ def sublayer(architecture: Architecture, rows: float, body: Part) -> Part:
     """Norm, body, dropout, residual: half a block.
 
     Pre-norm runs norm-body-dropout-add, post-norm body-dropout-add-norm. Both hold the same amount: the norm's input
-    and the body's input, which are the residual stream and the norm's output, in either order.
+    and the body's input, which are the residual stream and the norm's output, in either order. Joined in one kernel,
+    dropout and residual spare the tensor between them.
     """
     elements = rows * architecture.hidden
-    return norm(architecture, rows) + body + dropout(elements, architecture.hidden_dropout) + residual(elements)
+    drops = dropout(elements, architecture.hidden_dropout)
+    joined = Part(spared_whole=2 * elements, spared_kernels=1) if architecture.hidden_dropout else NOTHING
+    return norm(architecture, rows) + body + drops + residual(elements) + joined

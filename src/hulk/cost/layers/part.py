@@ -27,6 +27,13 @@ class Part:
     held_whole: float = 0.0
     mask_bytes: float = 0.0
     kernels: int = 0
+    score_masks: float = 0.0
+    logits: float = 0.0
+    spared_split: float = 0.0
+    spared_whole: float = 0.0
+    spared_held_split: float = 0.0
+    spared_held_whole: float = 0.0
+    spared_kernels: int = 0
 
     def __add__(self, other: Part) -> Part:
         """Both parts, one after the other."""
@@ -62,6 +69,13 @@ class Part:
             reductions=reductions,
             kernels=self.kernels,
             head_width=head_width,
+            score_masks=self.score_masks,
+            logits=self.logits,
+            spared_split=self.spared_split,
+            spared_whole=self.spared_whole,
+            spared_held_split=self.spared_held_split,
+            spared_held_whole=self.spared_held_whole,
+            spared_kernels=self.spared_kernels,
         )
 
 
