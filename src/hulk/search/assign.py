@@ -53,8 +53,8 @@ def machine_rates(space: JobSpace) -> Rates:
 
 def state_bytes(space: JobSpace) -> float:
     """Bytes of weights, gradients and optimizer state of one replica."""
-    job = space.job
-    return job.model.params * (weight_bytes(job.precision) + optimizer_bytes(job.precision, job.optimizer))
+    job, gradient = space.job, space.engine.gradient_bytes(space.job.precision)
+    return job.model.params * (weight_bytes(job.precision, gradient) + optimizer_bytes(job.precision, job.optimizer))
 
 
 def ways_of(
