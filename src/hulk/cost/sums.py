@@ -14,7 +14,7 @@ closed forms leave out:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
@@ -26,11 +26,17 @@ from hulk.cost.step import Durations, Encoded, Floats, Tables, transfer_seconds
 PIECE = 2.0**20
 """Bytes of a chain's pieces, at least: small ones would cost more in messages than they hide."""
 MOST_PIECES = 16
+MOST_BUCKETS = 32
+"""Buckets that are played through: of more, each stands for several."""
 STEPS, COUNTED = 10, 4
 """How many steps are played, and over how many of the last ones the time of one is taken."""
 
 Times = dict[int, float]
 """Seconds by stage; stages are counted over all pipelines."""
+
+
+def _buckets(size: float, bucket: float) -> int:
+    return min(max(1, ceil(size / bucket)), MOST_BUCKETS)
 
 
 def chain_pieces(size: float) -> int:
@@ -52,18 +58,33 @@ class Share:
 
 @dataclass
 class Wires:
-    """The way between stages. Messages in one direction between two machines wait for each other."""
+    """The way between stages. Messages in one direction between two machines wait for each other, and for others on the
+    same network card or trunk."""
 
     tables: Tables
     plan: Encoded
-    free: dict[tuple[int, int], float] = field(default_factory=dict)
+    free: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def send(self, a: int, b: int, size: float, at: float) -> float:
         """When `size` bytes that stage a has ready at some time are at stage b."""
         wait, wire = transfer_seconds(self.tables, self.plan, a, b, size, 1)
         way = (int(self.plan.machine[a]), int(self.plan.machine[b]))
-        self.free[way] = max(at, self.free.get(way, 0.0)) + float(wire) + self.tables.message_overhead
-        return self.free[way] + float(wait)
+        end = max(at, self.free.get(way, 0.0)) + float(wire) + self.tables.message_overhead
+        if way[0] != way[1]:
+            for shared, rate in self._shared(a, b):
+                self.free[shared] = max(at, self.free.get(shared, 0.0)) + size / rate
+                end = max(end, self.free[shared])
+        self.free[way] = end
+        return end + float(wait)
+
+    def _shared(self, a: int, b: int) -> Iterator[tuple[tuple[object, ...], float]]:
+        """What messages from stage a to stage b share with others, and its bytes/s."""
+        place = self.plan.place[a], self.plan.place[b]
+        yield ("out", int(self.plan.machine[a])), float(self.tables.card[place[0]])
+        yield ("in", int(self.plan.machine[b])), float(self.tables.card[place[1]])
+        trunk = int(self.tables.trunk[place])
+        if trunk >= 0:
+            yield ("trunk", trunk), float(self.tables.trunk_rate[trunk])
 
 
 def shares(tables: Tables, plan: Encoded, durations: Durations, sets: int) -> list[Share]:
@@ -179,7 +200,7 @@ def _first_arrivals(plan: Encoded, durations: Durations) -> Floats:
 
 def add_up(wires: Wires, share: Share, ready: Times, bucket: float) -> Times:
     """When each member has the sum: bucket by bucket."""
-    count = max(1, ceil(share.size / bucket))
+    count = _buckets(share.size, bucket)
     sizes = [share.size / count] * count
     if any(wires.plan.ranks[n] > 1 for n in share.members):
         sizes.append(0.0)  # what every slice has whole goes by itself, and is small
@@ -225,7 +246,7 @@ def _chain(wires: Wires, members: Sequence[int], ready: Times, size: float) -> T
 
 def _send_weights(wires: Wires, share: Share, ready: Times, bucket: float) -> Times:
     """When each member has what others have updated: they send it to everyone, after word that it is expected."""
-    count = max(1, ceil(share.size / bucket))
+    count = _buckets(share.size, bucket)
     now = ready
     for _ in range(count):
         after = dict(now)
