@@ -57,6 +57,7 @@ _CHOICES, _WAYS, _FOR_DEALS = 8, 0.3, 0.2
 _SLACKS = (0.003, 0.02)
 # A plan that plays by this factor slower than the search took it for is not taken unseen.
 _NOT_AS_SEARCHED = 1.03
+_FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
 
@@ -156,7 +157,8 @@ def plan_jobs(
     for until, hot in _COOLING:
         state = polisher.run(state, moves=evaluations // 10, deadline=begin + until * time_limit, hot=hot)
     result = _result(polisher, state)
-    if any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state)):
+    surprising = any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state))
+    if surprising and len(state.owner) <= _FEW_MACHINES:
         # What the search took its plan for, it is not: the others of the race may play better.
         others = [each for each in race if each.skeletons != state.skeletons]
         result = min([result, *(_result(polisher, each) for each in others)], key=lambda one: one.score)

@@ -162,29 +162,20 @@ def share_out(fluid: Fluid, times: Times, first_leaf: int, now: float) -> None:
                 fluid.rising[fluid.way[f, i]] += 1
     rising = running
     while rising > 0:
-        level, full = np.inf, -1
+        level = np.inf
         for k in range(running):
             f = fluid.running[k]
             if fluid.level[f] >= 0:
                 continue
+            level = min(level, fluid.limit[f])
             for i in range(3):
                 r = fluid.way[f, i]
                 if r >= 0 and fluid.room[r] < level * fluid.rising[r]:
-                    level, full = fluid.room[r] / fluid.rising[r], r
-        stopped = False
+                    level = fluid.room[r] / fluid.rising[r]
+        # All that end at this level stop at once: on alike machines that is nearly all of them.
         for k in range(running):
             f = fluid.running[k]
-            if fluid.level[f] < 0 and fluid.limit[f] <= level:
-                _stop_rising(fluid, f, fluid.limit[f])
-                stopped = True
-                rising -= 1
-        if stopped:
-            continue
-        for k in range(running):
-            f = fluid.running[k]
-            if fluid.level[f] >= 0:
-                continue
-            if fluid.way[f, 0] == full or fluid.way[f, 1] == full or fluid.way[f, 2] == full:
+            if fluid.level[f] < 0 and (fluid.limit[f] <= level * _CROWDED or _is_full(fluid, f, level)):
                 _stop_rising(fluid, f, level)
                 rising -= 1
     for k in range(running):
@@ -196,6 +187,16 @@ def share_out(fluid: Fluid, times: Times, first_leaf: int, now: float) -> None:
         fluid.since[f] = now
         fluid.rate[f] = rate
         set_time(times, first_leaf + f, now + fluid.left[f] / rate)
+
+
+@inner
+def _is_full(fluid: Fluid, f: int, level: float) -> bool:
+    """Whether something on a flow's way has no more for those that still rise."""
+    for i in range(3):
+        r = fluid.way[f, i]
+        if r >= 0 and fluid.room[r] <= level * fluid.rising[r] * _CROWDED:
+            return True
+    return False
 
 
 @inner

@@ -27,6 +27,7 @@ _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _NEAR, _MOST = 1.03, 4
 _NEAR_CROWDED, _MOST_CROWDED = 1.3, 32
 _CROWDED = 1.02
+_LARGE = 300  # stages: beyond, playing takes a second
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     if space.seconds(skeleton) < 0:
         return []
     found = [space.plan(skeleton)]
+    if sum(len(chain) for chain in skeleton.chains) > _LARGE:
+        return [_Made(found[0][0], Outcome(found[0][1]))]  # played once, with the other jobs
     crowded = _played(space, found[0][0]) > _CROWDED * found[0][1]
     if space.is_small(skeleton) or crowded:
         again = arrange(space, sorted(skeleton.machines), keep=12)
