@@ -8,7 +8,6 @@ crosses a link.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -26,35 +25,26 @@ from hulk.runtime.models import LayerModule, Local, Tensors
 class StageModule(nn.Module):
     """Consecutive layers of a model.
 
-    wire   the number format in which tensors cross to other stages
     again  whether the layers' activations are thrown away and computed again
     """
 
-    def __init__(self, layers: Sequence[LayerModule], *, wire: torch.dtype, again: bool, last: bool) -> None:
+    def __init__(self, layers: Sequence[LayerModule], *, again: bool, last: bool) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.wire, self.again, self.last = wire, again, last
+        self.again, self.last = again, last
 
     def forward(self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None) -> Any:
         """What crosses into the stage to what leaves it."""
         local: Local = {"decoder_ids": decoder_ids}
-        flowing: Tensors = tuple(t.float() if t.is_floating_point() else t for t in tensors)
-        with self._autocast(tensors[0]):
-            for layer in self.layers:
-                assert isinstance(layer, LayerModule)
-                layer.prepare(flowing, local)
-                if self.again and layer.again:
-                    flowing = checkpoint(layer, flowing, local, use_reentrant=False)
-                else:
-                    flowing = layer(flowing, local)
-        if self.last:
-            return flowing[0].float()
-        return tuple(t.to(self.wire).contiguous() for t in flowing)
-
-    def _autocast(self, like: torch.Tensor) -> AbstractContextManager[Any]:
-        if self.wire is torch.float32:
-            return nullcontext()
-        return torch.autocast(like.device.type, dtype=self.wire)
+        flowing: Tensors = tensors
+        for layer in self.layers:
+            assert isinstance(layer, LayerModule)
+            layer.prepare(flowing, local)
+            if self.again and layer.again:
+                flowing = checkpoint(layer, flowing, local, use_reentrant=False)
+            else:
+                flowing = layer(flowing, local)
+        return flowing[0] if self.last else tuple(t.contiguous() for t in flowing)
 
 
 class PlanStage(PipelineStage):
