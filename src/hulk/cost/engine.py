@@ -30,6 +30,10 @@ class Engine:
                      whole stage is done
     bucket           bytes that gradients are added up in at a time; sums and the succession of steps are then played
                      through, as `hulk.cost.sums` says. None: by the closed forms of `hulk.cost.step`
+    dropout          whether it drops out as the model's config says; `hulk run` does so only when asked
+    lean             whether memory is that of Hulk's own runtime, temporaries and all, as `hulk.cost.memory` has it
+    slack            bytes that the allocator holds beyond the activations' own, as a share of these
+    headroom         share of a GPU's memory that a plan leaves free
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
     reserve_of       the same, where it was measured for a GPU type
     ring_share_of    share of the bandwidth between machines that an all-reduce reaches, where it was measured for a GPU
@@ -43,6 +47,10 @@ class Engine:
     flow_per_rank: bool = False
     overlap_sync: bool = True
     bucket: float | None = None
+    dropout: bool = True
+    lean: bool = False
+    slack: float = 0.0
+    headroom: float = 0.0
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
@@ -51,16 +59,20 @@ class Engine:
         """Bytes of one such GPU that no tensor can have."""
         return self.reserve_of.get(gpu.name, self.reserve)
 
+    def capacity(self, gpu: GpuType, memory: float) -> float:
+        """Bytes of one such GPU, which has `memory`, that a plan may fill with tensors."""
+        return memory * (1.0 - self.headroom) - self.reserved(gpu)
+
     def ring_share(self, gpu: GpuType) -> float:
         """Share of the bandwidth between such machines that an all-reduce reaches."""
         return self.ring_share_of.get(gpu.name, 1.0)
 
 
 # A CUDA context with the kernels of PyTorch, cuBLAS and NCCL and a few communicators' buffers take 1 to 1.5 GiB.
-HULK = Engine(name="hulk", message_overhead=50e-6)
+HULK = Engine(name="hulk", message_overhead=50e-6, dropout=False, lean=True)
 
 # `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
-TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB)
+TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB, dropout=False, lean=True)
 
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hulk.cost.engine import Engine
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job, Optimizer
 from hulk.domain.model import Layer, LayerKind
@@ -32,6 +33,10 @@ _STATE_BYTES = {
 }
 # The loss works in fp32 whatever the precision, and its backward pass makes as many copies of the logits as it keeps.
 _LOSS_COPIES = 2
+LOSS_CHUNK = 32 * 2**20
+"""Elements of the logits that Hulk's own loss has in fp32 at a time, twice."""
+PADDED = 64
+"""Hulk's own head pads its weight to a multiple of this in 16 bits, in a copy."""
 
 
 def weight_bytes(precision: Precision) -> int:
@@ -55,7 +60,9 @@ class LayerMemory:
     peak_whole: float
 
 
-def layer_memory(layer: Layer, input_elements: float, job: Job, microbatch: int, recompute: Recompute) -> LayerMemory:
+def layer_memory(
+    layer: Layer, input_elements: float, job: Job, microbatch: int, recompute: Recompute, engine: Engine
+) -> LayerMemory:
     """What a layer keeps. `input_elements` per sample come from the layer before.
 
     With full recomputation a layer keeps its input alone, and its backward needs everything else for a moment.
@@ -64,6 +71,8 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, microbatch: int,
     scores = layer.scores if job.attention is Attention.EAGER else 0.0
     held_split = (layer.held_split + scores) * size * microbatch
     held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
+    if engine.lean:
+        return _scaled(_own(layer, input_elements, job, microbatch, recompute, held_split, held_whole), engine.slack)
     if layer.kind is LayerKind.HEAD:
         # Logits and softmax in fp32; backward needs two more copies for a moment, recomputation or not.
         held_split = layer.held_split * 4.0 * microbatch
@@ -72,3 +81,38 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, microbatch: int,
         kept = input_elements * size * microbatch
         return LayerMemory(0.0, kept, held_split, max(held_whole - kept, 0.0))
     return LayerMemory(held_split, held_whole, 0.0, 0.0)
+
+
+def _own(
+    layer: Layer,
+    input_elements: float,
+    job: Job,
+    microbatch: int,
+    recompute: Recompute,
+    held_split: float,
+    held_whole: float,
+) -> LayerMemory:
+    """What `hulk.runtime` keeps: logits once, in their own format, and the temporaries of backward."""
+    size = job.precision.bytes
+    weight = layer.moment_once * size
+    moment_split, moment_whole = layer.moment_split * size * microbatch, layer.moment_whole * size * microbatch
+    if layer.kind is LayerKind.HEAD:
+        logits = held_split / _LOSS_COPIES  # the layer counts them as its loss holds them elsewhere
+        columns = layer.matmuls[-1].columns
+        padded = weight if size == 2 and columns % PADDED else 0.0
+        chunk = 2.0 * 4.0 * min(logits / size, LOSS_CHUNK)
+        return LayerMemory(logits + padded, held_whole, max(chunk, weight), moment_whole)
+    if size == 4 and job.attention is not Attention.EAGER:
+        held_split += layer.held_single * size * microbatch
+    once = layer.held_once * size
+    if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
+        kept = input_elements * size * microbatch
+        return LayerMemory(once, kept, held_split + moment_split + weight, max(held_whole - kept, 0.0) + moment_whole)
+    return LayerMemory(held_split + once, held_whole, moment_split + weight, moment_whole)
+
+
+def _scaled(memory: LayerMemory, slack: float) -> LayerMemory:
+    times = 1.0 + slack
+    return LayerMemory(
+        memory.held_split * times, memory.held_whole * times, memory.peak_split * times, memory.peak_whole * times
+    )

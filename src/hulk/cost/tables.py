@@ -16,6 +16,7 @@ from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
+from hulk.domain.model import Layer
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
@@ -57,10 +58,13 @@ def make_book(
     hosts = [cluster.machine(name) for name in machines]
     types = {host.gpu.name: host.gpu for host in hosts}
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
-    layers = job.model.layers
+    layers = job.model.layers if engine.dropout else job.model.plain_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
-    memory = [layer_memory(layer, size, job, microbatch, recompute) for layer, size in zip(layers, inputs, strict=True)]
-    forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute)
+    memory = [
+        layer_memory(layer, size, job, microbatch, recompute, engine)
+        for layer, size in zip(layers, inputs, strict=True)
+    ]
+    forward, backward, origins = _pass_times(job, layers, kinds, microbatch, recompute, compute)
     gathers = [_gather_line(kind) for kind in kinds]
     latency, bandwidth, ceiling = links or make_links(cluster, machines)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
@@ -85,7 +89,7 @@ def make_book(
         local=np.array([host.gpu.link_bandwidth for host in hosts]),
         ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
         region=np.array([regions[host.region] for host in hosts]),
-        capacity=np.array([host.memory - engine.reserved(host.gpu) for host in hosts]),
+        capacity=np.array([engine.capacity(host.gpu, host.memory) for host in hosts]),
         state_bytes=float(weight_bytes(job.precision)),
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
         gradient_bytes=float(GRADIENT_BYTES),
@@ -124,10 +128,14 @@ def _ends_of_runs(values: Sequence[object]) -> NDArray[np.int64]:
 
 
 def _pass_times(
-    job: Job, kinds: Sequence[StageKind], microbatch: int, recompute: Recompute, compute: ComputeModel
+    job: Job,
+    layers: Sequence[Layer],
+    kinds: Sequence[StageKind],
+    microbatch: int,
+    recompute: Recompute,
+    compute: ComputeModel,
 ) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
     """Prefix sums of forward and backward seconds per kind of stage, and how many layers' times are measured."""
-    layers = job.model.layers
     forward = np.zeros((len(kinds), len(layers) + 1))
     backward = np.zeros_like(forward)
     origins: list[dict[TimeOrigin, int]] = []

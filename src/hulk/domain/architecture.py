@@ -6,7 +6,7 @@ An `Architecture` names no file format and no framework. `hulk.io.hf_config` rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hulk.errors import InputError
@@ -112,6 +112,18 @@ class Architecture:
             raise InputError(f"of {self.experts} experts a token must visit at least one")
         if self.position is Position.LEARNED and self.positions <= self.position_offset:
             raise InputError(f"a position table of {self.positions} rows leaves no position for a token")
+
+    @property
+    def without_dropout(self) -> Architecture:
+        """The same model, trained without dropout."""
+        return replace(
+            self,
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            embedding_dropout=0.0,
+            inner_dropout=0.0,
+            output_dropout=0.0,
+        )
 
     @property
     def query_width(self) -> int:

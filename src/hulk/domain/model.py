@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 
 class LayerKind(StrEnum):
@@ -70,6 +71,11 @@ class Layer:
     reductions       tensor parallel all-reduces of `output`-sized tensors in forward (as many in backward)
     kernels          launches of the forward pass
     head_width       attention heads that tensor parallel must divide (0: no attention here)
+    held_single      elements (split) kept beside `held_split` in 4-byte formats, whose fused attention knows no groups
+    held_once        elements (split) kept once a microbatch, whatever its size (T5's position biases)
+    moment_split/_whole  elements that the backward pass needs for a moment beside all that is held
+    moment_once      the same once a microbatch: the gradient of the largest weight
+    plain            the same layer without dropout; None: it has none
     """
 
     name: str
@@ -89,6 +95,12 @@ class Layer:
     reductions: int
     kernels: int
     head_width: int = 0
+    held_single: float = 0.0
+    held_once: float = 0.0
+    moment_split: float = 0.0
+    moment_whole: float = 0.0
+    moment_once: float = 0.0
+    plain: Layer | None = None
 
     @property
     def params(self) -> int:
@@ -121,6 +133,11 @@ class Model:
     def params(self) -> int:
         """Parameters, tied ones counted once."""
         return sum(layer.params - layer.tied for layer in self.layers)
+
+    @cached_property
+    def plain_layers(self) -> tuple[Layer, ...]:
+        """The layers as they are without dropout."""
+        return tuple(layer.plain or layer for layer in self.layers)
 
     @property
     def flops_per_sample(self) -> float:

@@ -1,7 +1,7 @@
 """The loss of next or hidden tokens, with the logits in memory once: their gradient takes their place.
 
-Logits are the largest tensor of a step. cross_entropy would hold them in their own format, in fp32, and as logarithms of
-probabilities, and make their gradient beside all of these. Here fp32 is made of some rows at a time.
+Logits are the largest tensor of a step. cross_entropy would hold them in their own format, in fp32, and as logarithms
+of probabilities, and make their gradient beside all of these. Here fp32 is made of some rows at a time.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
+from hulk.cost.memory import LOSS_CHUNK
 from hulk.runtime.data import IGNORED
-
-CHUNK = 32 * 2**20
-"""Elements of the logits that are looked at in fp32 at a time: 128 MiB, and as much again for their logarithms."""
 
 
 class _Summed(torch.autograd.Function):
@@ -38,12 +36,12 @@ class _Summed(torch.autograd.Function):
 
 
 def _chunks(logits: torch.Tensor, labels: torch.Tensor) -> zip[tuple[torch.Tensor, torch.Tensor]]:
-    rows = max(1, CHUNK // logits.shape[-1])
-    return zip(logits.split(rows), labels.split(rows), strict=True)
+    rows = max(1, LOSS_CHUNK // logits.shape[-1])
+    return zip(torch.split(logits, rows), torch.split(labels, rows), strict=True)
 
 
 def summed_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The sum of -log p(label) over all positions that have one: logits (…, vocabulary), labels (…). The logits are gone
-    after the backward pass."""
+    """The sum of -log p(label) over all positions that have one: logits (…, vocabulary), labels (…). The logits are
+    gone after the backward pass."""
     result: torch.Tensor = _Summed.apply(logits.flatten(0, -2), labels.flatten())  # type: ignore[no-untyped-call]
     return result

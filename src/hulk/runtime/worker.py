@@ -91,10 +91,13 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Ranks connect when they first talk: machines whose link is blocked need no connection.
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
+    # Tensors of many sizes come and go; segments that grow leave no holes between them.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     import torch
     import torch.distributed as dist
 
     from hulk.domain.check import check_plan
+    from hulk.domain.gpu import Precision
     from hulk.errors import InputError, nearest
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
@@ -121,6 +124,8 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     device = torch.device("cuda", here.gpu % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
+        if (settings.precision or job.precision) == Precision.TF32:
+            torch.set_float32_matmul_precision("high")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     address, port = os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("RANK", "0")

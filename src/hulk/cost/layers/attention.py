@@ -42,10 +42,10 @@ def attention(architecture: Architecture, *, rows: int, keys: int, cross: bool =
             _repeat_kv(architecture, keys=keys),
             _heads_first(rows * query + 2 * keys * kv),
             _core(architecture, rows=rows, keys=keys),
-            # The core's products read Q, K and V again in backward. K and V stay at their own width: with grouped
-            # queries eager attention also keeps copies at the query width, at most 2·d/s of the score matrix, not
-            # counted here.
-            Part(held_split=rows * query + 2 * keys * kv),
+            # The core reads Q, K and V again in backward. K and V stay at their own width; with grouped queries they
+            # are repeated at the queries' where no fused kernel takes groups. (Eager attention does that too, which is
+            # at most 2·d/s of the score matrix and not counted.)
+            Part(held_split=rows * query + 2 * keys * kv, held_single=2 * keys * (query - kv)),
             _output(architecture, rows=rows),
         )
     )
@@ -58,6 +58,11 @@ def bias_table(architecture: Architecture) -> Part:
     if architecture.position is not Position.BUCKETS:
         return NOTHING
     return Part(params_split=architecture.relative_buckets * architecture.heads, kernels=12)
+
+
+def bias_held(architecture: Architecture, *, rows: int) -> float:
+    """T5's biases, once for all samples: one for every head and pair of positions."""
+    return architecture.heads * rows * rows if architecture.position is Position.BUCKETS else 0.0
 
 
 def relative_attention(architecture: Architecture, *, rows: int) -> Part:

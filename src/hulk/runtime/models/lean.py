@@ -13,6 +13,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from hulk.cost.memory import PADDED
+
 FUSED = "hulk-fused"
 """The name of this module's attention among transformers' own."""
 _RMS_NORMS = ("LlamaRMSNorm", "T5LayerNorm")
@@ -26,20 +28,16 @@ def lighten(model: nn.Module) -> None:
             kind = type(child).__name__
             if kind in _RMS_NORMS:
                 weight, eps = child.weight, float(child.variance_epsilon)  # type: ignore[arg-type]
-                norm = nn.RMSNorm(weight.shape[0], eps=eps, device="meta")  # type: ignore[arg-type,union-attr,index]
+                norm = nn.RMSNorm(weight.shape[0], eps=eps, device="meta")  # type: ignore[index]
                 norm.weight = weight  # type: ignore[assignment]
                 setattr(module, name, norm)
             elif kind in _TANH_GELUS:
                 setattr(module, name, nn.GELU(approximate="tanh"))
 
 
-PADDED = 64
-"""On a GPU the logits' last dimension is a multiple of this in 16 bits: products of sizes that are no multiple of 8 take
-two to four times as long."""
-
-
 def padded_vocabulary(vocabulary: int, *, number: torch.dtype, on_gpu: bool, ranks: int) -> int:
-    """How many logits a position has: `project` adds some that no token has, of probability 0."""
+    """How many logits a position has. `project` adds some that no token has, of probability 0, where a GPU would take
+    two to four times as long: for 16-bit products of sizes that are no multiple of 8."""
     if not on_gpu or number is torch.float32 or ranks > 1:
         return vocabulary
     return -(-vocabulary // PADDED) * PADDED
@@ -66,7 +64,7 @@ def register() -> None:
     """Make `fused` known to transformers, whose blocks call their attention by name."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    ALL_ATTENTION_FUNCTIONS.register(FUSED, _called_by_transformers)  # type: ignore[no-untyped-call]
+    ALL_ATTENTION_FUNCTIONS.register(FUSED, _called_by_transformers)
 
 
 def _called_by_transformers(
@@ -111,14 +109,6 @@ def fused(
         # torch's kernels of these cases know no groups; it would keep the scores instead.
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
         groups = 1
-    if mask is not None and mask.requires_grad and query.is_cuda and mask.shape[-1] % 8 == 0:
-        # torch does not choose this kernel where a mask has a gradient, though it has one.
-        whole = mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-        made = torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, whole, True, dropout, False, scale=scale
-        )
-        result: torch.Tensor = made[0]
-        return result
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=groups > 1
     )

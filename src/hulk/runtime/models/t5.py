@@ -77,7 +77,7 @@ class T5EncoderBlock(LayerModule):
         """What is added to the scores for the distance of two positions: (1, heads, length, length)."""
         where = torch.arange(length, device=like.device)
         values: torch.Tensor = self.table(self._buckets(where[None, :] - where[:, None], **self._shape))
-        return values.permute(2, 0, 1)[None]
+        return values.permute(2, 0, 1)[None].contiguous()  # fused attention takes no other layout
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The position bias."""
@@ -111,12 +111,14 @@ class T5EncoderBlock(LayerModule):
         else:
             mixed = fused(query, key, value, mask=bias, dropout=drop, scale=1.0)
         joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
-        return hidden + part.dropout(attention.o(joined))
+        result: torch.Tensor = hidden + part.dropout(attention.o(joined))
+        return result
 
     def _feed(self, hidden: torch.Tensor) -> torch.Tensor:
         """The feed-forward and its residual."""
         part = self.block.layer[-1]
-        return hidden + part.dropout(part.DenseReluDense(part.layer_norm(hidden)))
+        result: torch.Tensor = hidden + part.dropout(part.DenseReluDense(part.layer_norm(hidden)))
+        return result
 
 
 class T5DecoderBlock(T5EncoderBlock):
