@@ -58,7 +58,8 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def write_files(row: Row, folder: Path) -> None:
-    """cluster.yaml, jobs.yaml and plan.json of a row: one machine with one GPU, one stage. A plan that is there stays."""
+    """cluster.yaml, jobs.yaml and plan.json of a row: one machine with one GPU, one stage. A plan that is there
+    stays."""
     folder.mkdir(parents=True, exist_ok=True)
     machine = f"{{name: box, region: here, gpu: {row['gpu']}, gpus: 1, network: 100 Gbit/s}}"
     (folder / "cluster.yaml").write_text(f"name: one\nregions: {{here: {{at: [50, 8]}}}}\nmachines: [{machine}]\n")

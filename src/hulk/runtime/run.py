@@ -192,7 +192,10 @@ def _attempt(
         try:
             for name, seating in seatings.items():
                 arguments = [*files.argv(name), *own[name].argv()]
-                workers += start_workers(name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks)
+                memory = progress.jobs[name].memory
+                workers += start_workers(
+                    name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks, memory=memory
+                )
             watch(workers, progress, timeout=next(iter(own.values())).timeout)
         except RunError as error:
             if str(logs) in str(error):
