@@ -9,6 +9,7 @@ A row (a JSON object a line) says what ran and, where it has run, what was measu
     sequence, target_sequence, precision, optimizer, attention    as in a jobs file
     microbatch, microbatches    samples of a microbatch, microbatches of a step
     recompute      none or full
+    plan           a plan file's content, instead of the plan that the three fields above make
     steps          how many steps ran
     step_s         measured: the median step without the first two, seconds
     memory_bytes   measured: the most that the process took of the GPU, context and libraries included
@@ -58,8 +59,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def write_files(row: Row, folder: Path) -> None:
-    """cluster.yaml, jobs.yaml and plan.json of a row: one machine with one GPU, one stage. A plan that is there
-    stays."""
+    """cluster.yaml, jobs.yaml and plan.json of a row: one machine with one GPU, one stage."""
     folder.mkdir(parents=True, exist_ok=True)
     machine = f"{{name: box, region: here, gpu: {row['gpu']}, gpus: 1, network: 100 Gbit/s}}"
     (folder / "cluster.yaml").write_text(f"name: one\nregions: {{here: {{at: [50, 8]}}}}\nmachines: [{machine}]\n")
@@ -71,7 +71,9 @@ def write_files(row: Row, folder: Path) -> None:
     entry = {"name": JOB, "model": model, "global_batch": row["microbatch"] * row["microbatches"]}
     entry |= {key: row[key] for key in keys if row.get(key) is not None}
     (folder / "jobs.yaml").write_text(json.dumps({"jobs": [entry]}))
-    if not (folder / "plan.json").exists():
+    if row.get("plan"):
+        (folder / "plan.json").write_text(json.dumps(row["plan"]))
+    else:
         layers = len(load_jobs(folder / "jobs.yaml")[0].model.layers)
         stage = Stage("box", (0,), 0, layers - 1)
         plan = JobPlan(
@@ -112,9 +114,6 @@ def measure(rows: Iterable[Row], folder: Path, out: Path) -> None:
 
 
 def _reading(row: Row, folder: Path, text: Path) -> Row:
-    if "plan" in row:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "plan.json").write_text(json.dumps(row["plan"]))
     write_files(row, folder)
     metrics = folder / "metrics.jsonl"
     files = ["--cluster", str(folder / "cluster.yaml"), "--jobs", str(folder / "jobs.yaml")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import HeadroomOption
 from hulk.cli.price import JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hulk.cost.compute import ComputeModel
+    from hulk.cost.engine import Engine
     from hulk.cost.report import PlanPrice
     from hulk.domain.cluster import Cluster
     from hulk.domain.job import Job
@@ -70,6 +72,7 @@ def plan(
     workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
+    headroom: HeadroomOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -77,9 +80,11 @@ def plan(
     Ctrl-C ends the search with the best plan so far. Exit code 3 when a job finds no place (the others are planned),
     and when a limit or a deadline cannot be kept: then the nearest plan found is shown, and not written.
     """
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.compute import ComputeModel
+    from hulk.cost.engine import HULK
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
     from hulk.io.files import check_output
@@ -89,7 +94,7 @@ def plan(
 
     machines, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
-    compute = ComputeModel(bundled_profiles())
+    compute, engine = ComputeModel(bundled_profiles()), with_headroom(HULK, headroom)
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
@@ -98,7 +103,7 @@ def plan(
         from hulk.search.exact import solve_exactly
 
         refuse_with_exact({"--pin": bool(pin), "--cheapest, --max-cost and --min-throughput": objective.needs_money})
-        best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid)
+        best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=engine)
         hurried = False
     else:
         from hulk.errors import InputError
@@ -111,11 +116,11 @@ def plan(
             result = plan_in_parallel(
                 machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
                 seed=seed, progress=bar.update, keep_from=wishes.avoid, pins=wishes.pins, stop=bar.interrupted,
-                workers=workers, network=network, policy=way,
+                workers=workers, network=network, policy=way, engine=engine,
             )  # fmt: skip
         best = result.plan
         hurried = result.hurried
-    price = price_plan(best, machines, work, compute=compute)
+    price = price_plan(best, machines, work, compute=compute, engine=engine)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
@@ -123,7 +128,7 @@ def plan(
     if as_json:
         _print_json(answer)
     else:
-        _print(answer, compute)
+        _print(answer, compute, engine)
     if best.waiting or broken:
         raise typer.Exit(code=3)
 
@@ -155,14 +160,14 @@ def _print_json(answer: _Answer) -> None:
     print_json(document)
 
 
-def _print(answer: _Answer, compute: ComputeModel) -> None:
+def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:
     from hulk.cli.answer import render_plan
     from hulk.cli.screen import console
     from hulk.io.gpus import load_gpus
     from hulk.whatif import suggest
 
     screen, gpus = console(), tuple(load_gpus().values())
-    hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus)
+    hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus, engine=engine)
     render_plan(answer.plan, answer.price, answer.cluster, answer.jobs, hints, screen)
     if answer.hurried:
         screen.print(_HURRIED, style="dim")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import HeadroomOption
 from hulk.text import one_line
 
 if TYPE_CHECKING:
@@ -20,14 +21,23 @@ JobsOption = Annotated[str, typer.Option("--jobs", "-j", help="a jobs file, or t
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object for programs")]
 
 
-def price(plan: PlanArgument, cluster: ClusterOption, jobs: JobsOption, as_json: JsonOption = False) -> None:
+def price(
+    plan: PlanArgument,
+    cluster: ClusterOption,
+    jobs: JobsOption,
+    headroom: HeadroomOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print a plan's step time with its breakdown, the memory of every stage, the cost, and the bottleneck in words."""
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cost.engine import HULK
     from hulk.cost.price import price_plan
 
+    engine = with_headroom(HULK, headroom)
     inputs = load_inputs(plan, cluster, jobs)
     announce_compilation()
-    result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute)
+    result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=engine)
     if as_json:
         from hulk.cli.screen import print_json
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import HeadroomOption
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
@@ -44,6 +45,7 @@ def replan(
     evaluations: EvaluationsOption = EVALUATIONS,
     seed: SeedOption = 0,
     no_gnn: NoGnnOption = False,
+    headroom: HeadroomOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
@@ -51,14 +53,16 @@ def replan(
     A job that lost nothing changes only where it, or another job by it, gains by that within the horizon. Exit code 3
     when a job that ran cannot run any more; the others are planned.
     """
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.cli.screen import print_json
+    from hulk.cost.engine import HULK
     from hulk.io.files import check_output
     from hulk.io.plan_file import dump_plan, save_plan
     from hulk.replan import replan as plan_again
 
-    seconds = _seconds(horizon)
+    seconds, engine = _seconds(horizon), with_headroom(HULK, headroom)
     inputs, machines = _load(plan, cluster, jobs, joined or [])
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
@@ -68,7 +72,7 @@ def replan(
     result = plan_again(
         inputs.plan, inputs.cluster, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds,
         compute=inputs.compute, seed=seed, time_limit=time_limit, evaluations=evaluations,
-        network=None if no_gnn else usable_network(),
+        network=None if no_gnn else usable_network(), engine=engine,
     )  # fmt: skip
     if out:
         save_plan(result.plan, out, cluster=result.cluster)

@@ -69,10 +69,31 @@ class Engine:
 
 
 # A CUDA context with the kernels of PyTorch, cuBLAS and NCCL and a few communicators' buffers take 1 to 1.5 GiB.
-HULK = Engine(name="hulk", message_overhead=50e-6, dropout=False, lean=True)
+# On an H200 the context and what lies outside of torch's allocator took 0.5 GiB, the workspaces of cuBLAS and cuDNN and
+# the allocator's rounding 0.25 to 0.3, and what it held beyond that half a per cent of the activations.
+_OWN_RESERVE = {"h200": 0.8 * GIB}
+_OWN_SLACK = 0.005
+HULK = Engine(
+    name="hulk",
+    message_overhead=50e-6,
+    dropout=False,
+    lean=True,
+    slack=_OWN_SLACK,
+    headroom=0.03,
+    reserve_of=_OWN_RESERVE,
+)
 
 # `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
-TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB, dropout=False, lean=True)
+TORCH = Engine(
+    name="torch",
+    message_overhead=3e-4,
+    pass_overhead=6e-4,
+    bucket=64 * MIB,
+    dropout=False,
+    lean=True,
+    slack=_OWN_SLACK,
+    reserve_of=_OWN_RESERVE,
+)
 
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces

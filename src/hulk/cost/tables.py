@@ -12,11 +12,12 @@ from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
 from hulk.cost.memory import GRADIENT_BYTES, layer_memory, optimizer_bytes, weight_bytes
+from hulk.cost.own import own_times, settling_seconds
 from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
-from hulk.domain.model import Layer
+from hulk.domain.model import Layer, LayerKind
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
@@ -58,20 +59,20 @@ def make_book(
     hosts = [cluster.machine(name) for name in machines]
     types = {host.gpu.name: host.gpu for host in hosts}
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
-    layers = job.model.layers if engine.dropout else job.model.plain_layers
+    layers = job.model.layers if engine.dropout else job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
     memory = [
         layer_memory(layer, size, job, microbatch, recompute, engine)
         for layer, size in zip(layers, inputs, strict=True)
     ]
-    forward, backward, origins = _pass_times(job, layers, kinds, microbatch, recompute, compute)
+    forward, backward, origins = _pass_times(job, layers, kinds, microbatch, recompute, compute, engine)
     gathers = [_gather_line(kind) for kind in kinds]
     latency, bandwidth, ceiling = links or make_links(cluster, machines)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
     tables = Tables(
         forward=forward,
         backward=backward,
-        update=np.array([update_time(1.0, kind.gpu, job.precision, job.optimizer) for kind in kinds]),
+        update=np.array([_update_seconds(job, kind, engine) for kind in kinds]),
         split=_prefix([layer.params_split for layer in layers]),
         whole=_prefix([layer.params_whole for layer in layers]),
         tied=_prefix([float(layer.tied) for layer in layers]),
@@ -134,6 +135,7 @@ def _pass_times(
     microbatch: int,
     recompute: Recompute,
     compute: ComputeModel,
+    engine: Engine,
 ) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
     """Prefix sums of forward and backward seconds per kind of stage, and how many layers' times are measured."""
     forward = np.zeros((len(kinds), len(layers) + 1))
@@ -144,22 +146,47 @@ def _pass_times(
         by_shape: dict[str, LayerTime] = {}
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
-                by_shape[layer.shape] = compute.layer_times(
-                    job.model,
-                    layer,
-                    kind.gpu,
-                    precision=job.precision,
-                    attention=job.attention,
-                    microbatch=microbatch,
-                    tensor_parallel=kind.ranks,
-                )
+                by_shape[layer.shape] = _layer_time(job, layer, kind, microbatch, compute, engine)
             time = by_shape[layer.shape]
-            again = time.forward if recompute is Recompute.FULL else 0.0
+            again = time.forward if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK else 0.0
             forward[k, i + 1] = forward[k, i] + time.forward
             backward[k, i + 1] = backward[k, i] + time.backward + again
             found[time.origin] = found.get(time.origin, 0) + 1
         origins.append(found)
     return forward, backward, origins
+
+
+def _layer_time(
+    job: Job, layer: Layer, kind: StageKind, microbatch: int, compute: ComputeModel, engine: Engine
+) -> LayerTime:
+    time = compute.layer_times(
+        job.model,
+        layer,
+        kind.gpu,
+        precision=job.precision,
+        attention=job.attention,
+        microbatch=microbatch,
+        tensor_parallel=kind.ranks,
+    )
+    if not engine.lean:
+        return time
+    forward, backward = own_times(
+        time,
+        layer,
+        kind.gpu,
+        precision=job.precision,
+        attention=job.attention,
+        microbatch=microbatch,
+        tensor_parallel=kind.ranks,
+        known=compute.constants,
+    )
+    return LayerTime(forward, backward, time.origin)
+
+
+def _update_seconds(job: Job, kind: StageKind, engine: Engine) -> float:
+    """Seconds a parameter."""
+    seconds = update_time(1.0, kind.gpu, job.precision, job.optimizer)
+    return seconds + settling_seconds(1.0, kind.gpu, job.precision) if engine.lean else seconds
 
 
 def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:

@@ -75,7 +75,7 @@ class Layer:
     held_once        elements (split) kept once a microbatch, whatever its size (T5's position biases)
     moment_split/_whole  elements that the backward pass needs for a moment beside all that is held
     moment_once      the same once a microbatch: the gradient of the largest weight
-    plain            the same layer without dropout; None: it has none
+    own              the same layer as Hulk's own runtime has it: without dropout, norms one kernel each; None: no other
     """
 
     name: str
@@ -100,7 +100,7 @@ class Layer:
     moment_split: float = 0.0
     moment_whole: float = 0.0
     moment_once: float = 0.0
-    plain: Layer | None = None
+    own: Layer | None = None
 
     @property
     def params(self) -> int:
@@ -135,9 +135,9 @@ class Model:
         return sum(layer.params - layer.tied for layer in self.layers)
 
     @cached_property
-    def plain_layers(self) -> tuple[Layer, ...]:
-        """The layers as they are without dropout."""
-        return tuple(layer.plain or layer for layer in self.layers)
+    def own_layers(self) -> tuple[Layer, ...]:
+        """The layers as Hulk's own runtime has them."""
+        return tuple(layer.own or layer for layer in self.layers)
 
     @property
     def flops_per_sample(self) -> float:

@@ -15,7 +15,6 @@ from hulk.runtime.data import Samples, read_tokens
 from hulk.runtime.entries import ALL, SLICES
 from hulk.runtime.loss import summed_loss
 from hulk.runtime.models import draw
-from hulk.runtime.models.lean import padded_vocabulary
 from hulk.runtime.optimizers import make_optimizer
 from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.slices import furnish, list_entries
@@ -62,14 +61,15 @@ class RealWork(Work):
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
         self._store.watch(self.sync.passed)
-        module = StageModule(layers, again=context.plan.recompute is Recompute.FULL, last=self._last)
+        again = context.plan.recompute is Recompute.FULL
+        module = StageModule(layers, again=again, loss=self._loss if self._last else None)
         module.train(settings.dropout)
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(
             self._plan_stage,
             self._timetable(),
             context.microbatches,
-            self._loss,
+            _as_it_is,
             early=context.device.type == "cpu",
         )
 
@@ -94,17 +94,12 @@ class RealWork(Work):
         return made
 
     def _shapes(self, layer: int) -> tuple[torch.Tensor, ...]:
-        """What leaves a layer, as tensors without content: ids before the first layer, logits behind the last."""
+        """What leaves a layer, as tensors without content: ids before the first layer, the loss behind the last."""
         size = self.context.plan.microbatch_size
         if layer < 0:
             return (torch.empty(size, self._blueprint.sequence, dtype=torch.long, device="meta"),)
         if layer == len(self._blueprint.layers) - 1:
-            length = self._blueprint.target or self._blueprint.sequence
-            context = self.context
-            on_gpu, ranks = context.device.type != "cpu", len(context.slices)
-            width = padded_vocabulary(self._blueprint.vocabulary, number=context.wire, on_gpu=on_gpu, ranks=ranks)
-            shape = (size, length, width)
-            return (torch.empty(shape, dtype=self.context.wire, device="meta", requires_grad=True),)
+            return (torch.empty((), device="meta", requires_grad=True),)
         return tuple(
             torch.empty(size, *shape, dtype=self.context.wire, device="meta", requires_grad=True)
             for shape in self._blueprint.boundary(layer)
@@ -134,6 +129,7 @@ class RealWork(Work):
                 extra = {"decoder_ids": batch.decoder_ids.to(context.device)}
             if self._last:
                 labels = batch.labels.to(context.device)
+                extra["labels"] = labels
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=labels, losses=losses, return_outputs=False, **extra)
@@ -200,3 +196,9 @@ class RealWork(Work):
             if problem:
                 raise CheckpointError(f"cannot write the checkpoint of step {step} to {folder}: {problem}")
             raise OthersFailedError
+
+
+def _as_it_is(loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The loss that the last stage has computed."""
+    del labels
+    return loss

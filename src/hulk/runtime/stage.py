@@ -7,7 +7,7 @@ crosses a link.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,19 +21,25 @@ from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
 from hulk.runtime.messages import Message, Messages
 from hulk.runtime.models import LayerModule, Local, Tensors
 
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 class StageModule(nn.Module):
     """Consecutive layers of a model.
 
     again  whether the layers' activations are thrown away and computed again
+    loss   of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
+           holds what a stage gives until its backward pass is done
     """
 
-    def __init__(self, layers: Sequence[LayerModule], *, again: bool, last: bool) -> None:
+    def __init__(self, layers: Sequence[LayerModule], *, again: bool, loss: Loss | None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.again, self.last = again, last
+        self.again, self.loss = again, loss
 
-    def forward(self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None) -> Any:
+    def forward(
+        self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None, labels: torch.Tensor | None = None
+    ) -> Any:
         """What crosses into the stage to what leaves it."""
         local: Local = {"decoder_ids": decoder_ids}
         flowing: Tensors = tensors
@@ -41,10 +47,21 @@ class StageModule(nn.Module):
             assert isinstance(layer, LayerModule)
             layer.prepare(flowing, local)
             if self.again and layer.again:
-                flowing = checkpoint(layer, flowing, local, use_reentrant=False)
+                # Without dropout nothing is drawn that would have to be drawn again.
+                flowing = checkpoint(
+                    layer,
+                    flowing,
+                    local,
+                    use_reentrant=False,
+                    preserve_rng_state=self.training,
+                    determinism_check="none",
+                )
             else:
                 flowing = layer(flowing, local)
-        return flowing[0] if self.last else tuple(t.contiguous() for t in flowing)
+        if self.loss is not None:
+            assert labels is not None
+            return self.loss(flowing[0], labels)
+        return tuple(t.contiguous() for t in flowing)
 
 
 class PlanStage(PipelineStage):

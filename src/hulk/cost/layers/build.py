@@ -36,8 +36,8 @@ def build_model(
     elif target_sequence is not None:
         raise InputError(f"{name} has one sequence: target_sequence is for encoder-decoder models")
     layers = _layers(architecture, sequence, target_sequence)
-    plain = _layers(architecture.without_dropout, sequence, target_sequence)
-    both = tuple(a if a == b else replace(a, plain=b) for a, b in zip(layers, plain, strict=True))
+    plain = _layers(architecture.as_run, sequence, target_sequence)
+    both = tuple(a if a == b else replace(a, own=b) for a, b in zip(layers, plain, strict=True))
     return Model(name=name, family=architecture.family.value, sequence=sequence, layers=both, source=source)
 
 

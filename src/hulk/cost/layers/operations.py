@@ -42,14 +42,15 @@ def norm(architecture: Architecture, rows: float) -> Part:
     """A norm over the hidden width.
 
     layer: one fused kernel, reads and writes (2); holds its input (mean and deviation are one number a row).
-    rms:   holds its input too. Its time was measured made of pow (2), mean (1), times the reciprocal root (2), times
-           the weight (2) = 7 in 6 kernels.
+    rms:   made of pow (2), mean (1), times the reciprocal root (2), times the weight (2) = 7 in 6 kernels; holds its
+           input and the normalised input, which the weight's gradient needs. A fused RMS norm holds 1 and moves 2.
     """
     hidden = architecture.hidden
     elements = rows * hidden
-    if architecture.norm is Norm.RMS:
-        return Part(params_whole=hidden, held_whole=elements, moved_whole=7 * elements, kernels=6)
-    return Part(params_whole=2 * hidden, held_whole=elements, moved_whole=2 * elements, kernels=1)
+    params = hidden if architecture.norm is Norm.RMS else 2 * hidden
+    if architecture.norm is Norm.RMS and not architecture.fused_norm:
+        return Part(params_whole=params, held_whole=2 * elements, moved_whole=7 * elements, kernels=6)
+    return Part(params_whole=params, held_whole=elements, moved_whole=2 * elements, kernels=1)
 
 
 def dropout(elements: float, probability: float) -> Part:

@@ -35,22 +35,13 @@ def lighten(model: nn.Module) -> None:
                 setattr(module, name, nn.GELU(approximate="tanh"))
 
 
-def padded_vocabulary(vocabulary: int, *, number: torch.dtype, on_gpu: bool, ranks: int) -> int:
-    """How many logits a position has. `project` adds some that no token has, of probability 0, where a GPU would take
-    two to four times as long: for 16-bit products of sizes that are no multiple of 8."""
-    if not on_gpu or number is torch.float32 or ranks > 1:
-        return vocabulary
-    return -(-vocabulary // PADDED) * PADDED
-
-
 def project(head: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    """The output projection."""
+    """The output projection. A GPU would take two to four times as long for 16-bit products of sizes that are no
+    multiple of 8; so there some logits are added that no token has, of probability 0."""
     weight, bias = head.weight, head.bias
     assert isinstance(weight, torch.Tensor)
-    ranks = 2 if isinstance(weight, DTensor) else 1
-    width = padded_vocabulary(weight.shape[0], number=weight.dtype, on_gpu=weight.is_cuda, ranks=ranks)
-    more = width - weight.shape[0]
-    if not more:
+    more = -weight.shape[0] % PADDED
+    if not more or not weight.is_cuda or weight.dtype is torch.float32 or isinstance(weight, DTensor):
         result: torch.Tensor = head(hidden)
         return result
     floor = torch.finfo(weight.dtype).min
