@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,8 +17,18 @@ from typing import Any
 
 from common import Report, parser
 from gpu_cases import JOB, Row, write_files
+from hulk.cost.compute import ComputeModel
+from hulk.cost.price import price_job
+from hulk.cost.report import JobPrice
+from hulk.io.cluster_file import load_cluster
+from hulk.io.jobs_file import load_jobs
+from hulk.io.plan_file import dump_plan
+from hulk.io.profiles import bundled_profiles
+from hulk.planner import plan_jobs
 
 GPU = "h200"
+EVALUATIONS = 100
+"""One GPU has few shapes."""
 LONGEST_STEP = 4.0
 """Seconds: what takes longer is drawn again, so that many can be tried."""
 
@@ -112,32 +121,27 @@ def drawn(rng: random.Random) -> Row:
     return row
 
 
-def planned(row: Row) -> tuple[Row | None, str]:
+def planned(row: Row, compute: ComputeModel) -> tuple[Row | None, str]:
     """The row with the plan that `hulk plan` makes; None where it makes none, or one with long steps, and why."""
     with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        write_files(row, here)
-        argv = [sys.executable, "-c", "from hulk.cli import main; main()", "plan", "cluster.yaml", "jobs.yaml"]
-        argv += ["--evaluations", "200", "--no-gnn", "--workers", "1", "--json"]
-        done = subprocess.run(argv, cwd=here, capture_output=True, text=True, check=False)
-        if done.returncode == 3:
-            return None, "no plan fits"
-        answer = json.loads(done.stdout)
-    price = answer["price"]["jobs"][JOB]
-    if price["step_s"] > LONGEST_STEP:
+        write_files(row, Path(folder))
+        jobs, cluster = load_jobs(Path(folder) / "jobs.yaml"), load_cluster(str(Path(folder) / "cluster.yaml"))
+    found = plan_jobs(cluster, jobs, compute=compute, evaluations=EVALUATIONS, seed=0).plan
+    if JOB not in found.jobs:
+        return None, "no plan fits"
+    own = found.jobs[JOB]
+    price = price_job(jobs[0], own, cluster, compute=compute)
+    assert isinstance(price, JobPrice)
+    if price.step > LONGEST_STEP:
         return None, "its steps are long"
-    own = answer["plan"]["jobs"][JOB]
-    memory = price["pipelines"][0][0]["memory_used"]
     made = row | {
-        "plan": answer["plan"],
-        "microbatch": own["microbatch_size"],
-        "microbatches": own["pipelines"][0]["microbatches"],
-        "recompute": own["recompute"],
+        "plan": json.loads(dump_plan(found, cluster=cluster)),
+        "microbatch": own.microbatch_size,
+        "microbatches": own.pipelines[0].microbatches,
+        "recompute": str(own.recompute),
     }
-    return (
-        made,
-        f"{memory / 2**30:.1f} GiB, {price['step_s']:.2f} s, microbatch {own['microbatch_size']}, {own['recompute']}",
-    )
+    memory = price.pipelines[0][0].memory.used / 2**30
+    return made, f"{memory:.1f} GiB, {price.step:.2f} s, microbatch {own.microbatch_size}, {own.recompute}"
 
 
 def main() -> int:
@@ -147,11 +151,11 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--count", type=int, default=20)
     given = arguments.parse_args()
-    rng, made = random.Random(given.seed), []
+    rng, made, compute = random.Random(given.seed), [], ComputeModel(bundled_profiles())
     report = Report("gpu_plans")
     while len(made) < given.count:
         row = drawn(rng)
-        found, words = planned(row)
+        found, words = planned(row, compute)
         report.note(f"{row['name']}: {words}")
         print(f"{row['name']}: {words}", file=sys.stderr, flush=True)
         if found is not None and found["name"] not in {other["name"] for other in made}:

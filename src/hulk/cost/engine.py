@@ -70,9 +70,9 @@ class Engine:
 
 # A CUDA context with the kernels of PyTorch, cuBLAS and NCCL and a few communicators' buffers take 1 to 1.5 GiB.
 # On an H200 the context and what lies outside of torch's allocator took 0.5 GiB, the workspaces of cuBLAS and cuDNN and
-# the allocator's rounding 0.25 to 0.3, and what it held beyond that half a per cent of the activations.
-_OWN_RESERVE = {"h200": 0.8 * GIB}
-_OWN_SLACK = 0.005
+# the allocator's rounding 0.25 to 0.3, and what it held beyond that up to a per cent of the activations.
+_OWN_RESERVE = {"h200": 0.85 * GIB}
+_OWN_SLACK = 0.01
 HULK = Engine(
     name="hulk",
     message_overhead=50e-6,

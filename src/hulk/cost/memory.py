@@ -104,6 +104,8 @@ def _own(
         return LayerMemory(logits + padded, held_whole, max(chunk, weight), moment_whole)
     if size == 4 and job.attention is not Attention.EAGER:
         held_split += layer.held_single * size * microbatch
+    if layer.kind is LayerKind.EMBEDDING:  # what it gives is counted by the layer that takes it, or as sent
+        held_whole = max(held_whole - layer.output * size * microbatch, 0.0)
     once = layer.held_once * size
     if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
         kept = input_elements * size * microbatch

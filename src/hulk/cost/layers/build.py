@@ -110,10 +110,10 @@ def _block(architecture: Architecture, rows: int) -> Part:
 
 def _moment(architecture: Architecture, rows: int) -> Moment:
     """What a block's backward pass needs for a moment: in its feed-forward, while all before it is still held; the
-    gradient that comes back; and that of T5's biases for every sample."""
+    gradient that comes back and the one that is made of it; and that of T5's biases for every sample."""
     biases = bias_held(architecture, rows=rows)
     inner = feedforward_moment(architecture, rows)
-    return Moment(split=max(inner, biases), whole=rows * architecture.hidden, held_once=biases)
+    return Moment(split=max(inner, biases), whole=2 * rows * architecture.hidden, held_once=biases)
 
 
 def _blocks(
