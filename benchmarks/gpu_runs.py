@@ -24,6 +24,7 @@ from hulk.errors import HulkError
 from hulk.io.profiles import bundled_profiles
 
 READINGS = Path(__file__).parent / "data/h200_runs.jsonl"
+PLANS = Path(__file__).parent / "data/h200_plans.jsonl"
 MOST_MEMORY, LEAST_MEMORY = 5.0, -3.0
 """Per cent: the mean of the errors of memory, and the lowest of them."""
 MOST_TIME, WORST_TIME = 8.0, 20.0
@@ -54,18 +55,12 @@ def build_report(path: Path) -> Report:
         price = predict(row, compute)
         memory = price.pipelines[0][0].memory.used
         memories.append(memory / row["memory_bytes"] - 1)
-        times.append(price.step / row["step_s"] - 1)
-        rows.append(
-            [
-                row["name"],
-                f"{row['memory_bytes'] / GIB:.1f}",
-                f"{memory / GIB:.1f}",
-                f"{memories[-1]:+.1%}",
-                f"{row['step_s']:.3f}",
-                f"{price.step:.3f}",
-                f"{times[-1]:+.1%}",
-            ]
-        )
+        sizes = [f"{row['memory_bytes'] / GIB:.1f}", f"{memory / GIB:.1f}", f"{memories[-1]:+.1%}"]
+        seconds = ["", f"{price.step:.3f}", ""]
+        if row.get("step_s") is not None:
+            times.append(price.step / row["step_s"] - 1)
+            seconds = [f"{row['step_s']:.3f}", f"{price.step:.3f}", f"{times[-1]:+.1%}"]
+        rows.append([row["name"], *sizes, *seconds])
     report.table("runs", ["run", "GiB", "predicted", "error", "step s", "predicted", "error"], rows)
     report.figure("runs", len(rows))
     report.figure("out_of_memory_or_failed", failed, most=0)

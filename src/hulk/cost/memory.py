@@ -37,6 +37,9 @@ LOSS_CHUNK = 32 * 2**20
 """Elements of the logits that Hulk's own loss has in fp32 at a time, twice."""
 PADDED = 64
 """Hulk's own head pads its weight to a multiple of this in 16 bits, in a copy."""
+HOLE = 0.5
+"""Where the vocabulary is no such multiple, torch's allocator may come to hold more than tensors take: up to this share
+of the logits on an H200 (GPT-2 with many samples and microbatches), often nothing. A plan must leave room for it."""
 
 
 def weight_bytes(precision: Precision) -> int:
@@ -100,8 +103,9 @@ def _own(
         logits = held_split / _LOSS_COPIES  # the layer counts them as its loss holds them elsewhere
         columns = layer.matmuls[-1].columns
         padded = weight if size == 2 and columns % PADDED else 0.0
+        hole = HOLE * logits if columns % PADDED else 0.0
         chunk = 2.0 * 4.0 * min(logits / size, LOSS_CHUNK)
-        return LayerMemory(logits + padded, held_whole, max(chunk, weight), moment_whole)
+        return LayerMemory(logits + padded, held_whole, hole + max(chunk, weight), moment_whole)
     if size == 4 and job.attention is not Attention.EAGER:
         held_split += layer.held_single * size * microbatch
     if layer.kind is LayerKind.EMBEDDING:  # what it gives is counted by the layer that takes it, or as sent

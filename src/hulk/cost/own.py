@@ -23,21 +23,21 @@ from hulk.domain.model import Layer
 REACHED = 0.8
 """Share of the peak bandwidth that plain additions and copies of large tensors reach."""
 
-# Written by benchmarks/fit_gpu_runs.py.
+# As benchmarks/fit_gpu_runs.py finds them.
 OWN: Mapping[str, Constants] = MappingProxyType(
     {
         "h200": replace(
             FITTED,
-            half=1.313,
-            fp32_wide=1.33,
-            fused_forward=0.6215,
-            fused_backward=2.65,
-            moved_forward=2.285,
-            moved_backward=2.836,
-            logits_forward=7.843,
-            logits_backward=0.9225,
-            launch_forward=6.493e-05,
-            launch_backward=2.447e-05,
+            half=1.383,
+            fp32_wide=1.343,
+            fused_forward=0.5385,
+            fused_backward=2.413,
+            moved_forward=3.161,
+            moved_backward=2.339,
+            logits_forward=9.367,
+            logits_backward=0.8996,
+            launch_forward=9.343e-05,
+            launch_backward=6.674e-05,
         )
     }
 )
@@ -49,7 +49,10 @@ def adding_seconds(params: float, gpu: GpuType, precision: Precision) -> float:
 
 
 def settling_seconds(params: float, gpu: GpuType, precision: Precision) -> float:
-    """Seconds after an update: gradients set to zero, and 16-bit weights made of the fp32 ones."""
+    """Seconds after an update: gradients set to zero, and 16-bit weights made of the fp32 ones. As `own_times`, where
+    it was measured."""
+    if gpu.name not in OWN:
+        return 0.0
     return params * (4.0 if precision.bytes == 4 else 10.0) / (gpu.memory_bandwidth * REACHED)
 
 
@@ -62,24 +65,24 @@ def own_times(
     attention: Attention,
     microbatch: int,
     tensor_parallel: int,
-    known: Constants,
-) -> tuple[float, float]:
-    """Seconds of a layer's forward and backward pass, from those that constants `known` were fitted for."""
-    forward, backward = time.forward, time.backward
+) -> LayerTime:
+    """A layer's time in the runtime, from the time that eager PyTorch takes; the same on a GPU type without constants
+    of its own."""
     constants = OWN.get(gpu.name)
-    if constants is not None:
-        (a, b), (c, d) = (
-            roofline.layer_time(
-                layer,
-                gpu,
-                precision=precision,
-                attention=attention,
-                microbatch=microbatch,
-                tensor_parallel=tensor_parallel,
-                constants=some,
-            )
-            for some in (constants, known)
+    if constants is None:
+        return time
+    now, before = (
+        roofline.layer_time(
+            some,
+            gpu,
+            precision=precision,
+            attention=attention,
+            microbatch=microbatch,
+            tensor_parallel=tensor_parallel,
+            constants=how,
         )
-        forward, backward = forward * a / c, backward * b / d
+        for some, how in ((layer.own or layer, constants), (layer, FITTED))
+    )
     params = (layer.params_split - layer.tied) / tensor_parallel + layer.params_whole
-    return forward, backward + adding_seconds(params, gpu, precision)
+    forward, backward = time.forward * now[0] / before[0], time.backward * now[1] / before[1]
+    return LayerTime(forward, backward + adding_seconds(params, gpu, precision), time.origin)

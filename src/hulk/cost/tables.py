@@ -65,7 +65,7 @@ def make_book(
         layer_memory(layer, size, job, microbatch, recompute, engine)
         for layer, size in zip(layers, inputs, strict=True)
     ]
-    forward, backward, origins = _pass_times(job, layers, kinds, microbatch, recompute, compute, engine)
+    forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute, engine)
     gathers = [_gather_line(kind) for kind in kinds]
     latency, bandwidth, ceiling = links or make_links(cluster, machines)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
@@ -130,7 +130,6 @@ def _ends_of_runs(values: Sequence[object]) -> NDArray[np.int64]:
 
 def _pass_times(
     job: Job,
-    layers: Sequence[Layer],
     kinds: Sequence[StageKind],
     microbatch: int,
     recompute: Recompute,
@@ -138,6 +137,7 @@ def _pass_times(
     engine: Engine,
 ) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
     """Prefix sums of forward and backward seconds per kind of stage, and how many layers' times are measured."""
+    layers = job.model.layers
     forward = np.zeros((len(kinds), len(layers) + 1))
     backward = np.zeros_like(forward)
     origins: list[dict[TimeOrigin, int]] = []
@@ -170,7 +170,7 @@ def _layer_time(
     )
     if not engine.lean:
         return time
-    forward, backward = own_times(
+    return own_times(
         time,
         layer,
         kind.gpu,
@@ -178,9 +178,7 @@ def _layer_time(
         attention=job.attention,
         microbatch=microbatch,
         tensor_parallel=kind.ranks,
-        known=compute.constants,
     )
-    return LayerTime(forward, backward, time.origin)
 
 
 def _update_seconds(job: Job, kind: StageKind, engine: Engine) -> float:

@@ -51,7 +51,7 @@ class Architecture:
     positions           rows of the learned position table (0 without one), of which `position_offset` serve no token
     token_types         rows of the token type (segment) table
     norm_first          the norm stands before attention and feed-forward (pre-norm), else after the residual
-    fused_norm          norms are one kernel each, rms norms too
+    fused               norms and attention are one kernel each, and heads need no copies: Hulk's own runtime
     gated               the feed-forward is down(act(gate(x)) * up(x)) rather than down(act(up(x)))
     activation_keeps_input  backward of the activation needs its input (gelu, silu); relu makes do with its output,
                         which the next product keeps anyway
@@ -84,7 +84,7 @@ class Architecture:
     norm_first: bool = True
     embedding_norm: bool = False
     final_norm: bool = True
-    fused_norm: bool = False
+    fused: bool = False
 
     gated: bool = False
     activation_keeps_input: bool = True
@@ -120,7 +120,7 @@ class Architecture:
         """The same model as Hulk's own runtime has it: without dropout, its norms one kernel each."""
         return replace(
             self,
-            fused_norm=True,
+            fused=True,
             hidden_dropout=0.0,
             attention_dropout=0.0,
             embedding_dropout=0.0,

@@ -48,7 +48,7 @@ def norm(architecture: Architecture, rows: float) -> Part:
     hidden = architecture.hidden
     elements = rows * hidden
     params = hidden if architecture.norm is Norm.RMS else 2 * hidden
-    if architecture.norm is Norm.RMS and not architecture.fused_norm:
+    if architecture.norm is Norm.RMS and not architecture.fused:
         return Part(params_whole=params, held_whole=2 * elements, moved_whole=7 * elements, kernels=6)
     return Part(params_whole=params, held_whole=elements, moved_whole=2 * elements, kernels=1)
 
