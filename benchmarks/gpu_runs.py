@@ -1,6 +1,6 @@
 """Predicted against measured: step time and memory of `hulk run` on one GPU.
 
-    python benchmarks/gpu_runs.py                            the bundled readings
+    python benchmarks/gpu_runs.py                            the bundled readings: runs, and plans of `hulk plan`
     python benchmarks/gpu_runs.py --runs FILE                readings of the same form (benchmarks/gpu_cases.py has it)
     python benchmarks/gpu_runs.py --runs FILE --measure OUT  run the rows of FILE here, and write their readings to OUT
 
@@ -42,12 +42,12 @@ def predict(row: Row, compute: ComputeModel) -> JobPrice:
     return price
 
 
-def build_report(path: Path) -> Report:
-    """Compare the readings of a file."""
+def build_report(*paths: Path) -> Report:
+    """Compare the readings of files."""
     report = Report("gpu_runs")
     compute = ComputeModel(bundled_profiles())
     rows, memories, times, failed = [], [], [], 0
-    for row in read_rows(path):
+    for row in [row for path in paths for row in read_rows(path)]:
         if row.get("failed"):
             failed += 1
             rows.append([row["name"], row["failed"][:60], "", "", "", "", ""])
@@ -80,15 +80,15 @@ def _mean(errors: list[float]) -> float:
 def main() -> int:
     """Command line."""
     arguments = parser(__doc__)
-    arguments.add_argument("--runs", type=Path, default=READINGS, help="readings, as JSON lines")
+    arguments.add_argument("--runs", type=Path, help="readings, as JSON lines")
     arguments.add_argument("--measure", type=Path, help="run them on this machine's GPU and add the readings here")
     given = arguments.parse_args()
     try:
         if given.measure is not None:
             with tempfile.TemporaryDirectory() as folder:
-                measure(read_rows(given.runs), Path(folder), given.measure)
+                measure(read_rows(given.runs or READINGS), Path(folder), given.measure)
             return 0
-        return build_report(given.runs).finish(given.json)
+        return build_report(*([given.runs] if given.runs else [READINGS, PLANS])).finish(given.json)
     except (HulkError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 BENCHMARKS = (
     "layer_accuracy",
     "step_accuracy",
+    "gpu_runs",
     "speed",
     "optimality",
     "paper",
