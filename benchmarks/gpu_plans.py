@@ -12,12 +12,14 @@ import json
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from common import Report, parser
 from gpu_cases import JOB, Row, write_files
 from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import HEADROOM, HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.io.cluster_file import load_cluster
@@ -27,6 +29,7 @@ from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_jobs
 
 GPU = "h200"
+ENGINE = replace(HULK, headroom=HEADROOM)
 EVALUATIONS = 100
 """One GPU has few shapes."""
 LONGEST_STEP = 4.0
@@ -126,7 +129,7 @@ def planned(row: Row, compute: ComputeModel) -> tuple[Row | None, str]:
     with tempfile.TemporaryDirectory() as folder:
         write_files(row, Path(folder))
         jobs, cluster = load_jobs(Path(folder) / "jobs.yaml"), load_cluster(str(Path(folder) / "cluster.yaml"))
-    found = plan_jobs(cluster, jobs, compute=compute, evaluations=EVALUATIONS, seed=0).plan
+    found = plan_jobs(cluster, jobs, compute=compute, engine=ENGINE, evaluations=EVALUATIONS, seed=0).plan
     if JOB not in found.jobs:
         return None, "no plan fits"
     own = found.jobs[JOB]

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cost.engine import HEADROOM
 from hulk.errors import InputError
 
 if TYPE_CHECKING:
     from hulk.cost.engine import Engine
 
 HeadroomOption = Annotated[
-    str | None, typer.Option(help='share of every GPU\'s memory to leave free, such as "5%" (default: 3%)')
+    str | None, typer.Option(help='share of every GPU\'s memory that must be free, such as "5%"')
 ]
+PlanHeadroomOption = Annotated[str, typer.Option(help="share of every GPU's memory to leave free")]
+DEFAULT = f"{100 * HEADROOM:g}%"
 
 
 def with_headroom(engine: Engine, text: str | None) -> Engine:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hulk.cli.headroom import HeadroomOption
+from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.price import JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
@@ -72,7 +72,7 @@ def plan(
     workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
-    headroom: HeadroomOption = None,
+    headroom: PlanHeadroomOption = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.

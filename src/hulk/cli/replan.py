@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hulk.cli.headroom import HeadroomOption
+from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, JobsOption, JsonOption, PlanArgument
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
@@ -45,7 +45,7 @@ def replan(
     evaluations: EvaluationsOption = EVALUATIONS,
     seed: SeedOption = 0,
     no_gnn: NoGnnOption = False,
-    headroom: HeadroomOption = None,
+    headroom: PlanHeadroomOption = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.

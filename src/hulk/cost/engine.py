@@ -73,13 +73,15 @@ class Engine:
 # the allocator's rounding 0.25 to 0.3, and what it held beyond that up to a per cent of the activations.
 _OWN_RESERVE = {"h200": 0.85 * GIB}
 _OWN_SLACK = 0.01
+HEADROOM = 0.03
+"""Share of a GPU's memory that `hulk plan` and `hulk replan` leave free unless asked for another: memory may be that
+much more than predicted (docs/accuracy.md)."""
 HULK = Engine(
     name="hulk",
     message_overhead=50e-6,
     dropout=False,
     lean=True,
     slack=_OWN_SLACK,
-    headroom=0.03,
     reserve_of=_OWN_RESERVE,
 )
 

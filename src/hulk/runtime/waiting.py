@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import torch
 
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK
 from hulk.cost.price import prepare
 from hulk.cost.report import Infeasible
 from hulk.errors import InfeasibleError
@@ -25,10 +23,7 @@ class EmulatedWork(Work):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, emulated_entries(context.job.model))
-        engine = replace(HULK, headroom=0.0)  # a plan may have been made with less
-        prepared = prepare(
-            context.job, context.plan, context.cluster, compute=ComputeModel(bundled_profiles()), engine=engine
-        )
+        prepared = prepare(context.job, context.plan, context.cluster, compute=ComputeModel(bundled_profiles()))
         if isinstance(prepared, Infeasible):
             raise InfeasibleError(f"{context.job.name} cannot run by this plan: {prepared.reason}")
         row = context.seating.places.index((context.seat.pipeline, context.seat.stage))
