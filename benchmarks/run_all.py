@@ -16,6 +16,7 @@ BENCHMARKS = (
     "layer_accuracy",
     "step_accuracy",
     "published",
+    "gpu_runs",
     "speed",
     "optimality",
     "paper",

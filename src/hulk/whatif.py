@@ -226,7 +226,8 @@ def _more_memory(case: _Case, before: float) -> WhatIf | None:
         price = price_job(case.job, found[0], cluster, compute=case.compute, engine=case.engine)
         assert isinstance(price, JobPrice)
         stages = [stage for pipeline in price.pipelines for stage in pipeline]
-        short = dict.fromkeys(s.machine for s in stages if s.memory.used > case.cluster.machine(s.machine).memory)
+        room = {m.name: m.memory * (1.0 - case.engine.headroom) for m in case.cluster.machines}
+        short = dict.fromkeys(s.machine for s in stages if s.memory.used > room[s.machine])
         words = f"{how_much} the GPU memory on {_some(short)}" if short else "recomputation off"
         return _whatif(f"{words}, so that nothing is computed twice", case.job.name, before, found[1])
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -19,7 +20,8 @@ def oracle(folder: Path, text: Path, *, steps: int, seed: int, rate: float, deca
     torch.set_num_threads(1)
     job = load_jobs(folder / "jobs.yaml")[0]
     blueprint = draw(job)
-    config = blueprint.model.config
+    config = copy.deepcopy(blueprint.model.config)
+    config._attn_implementation = "eager"  # transformers' own, whatever the runtime has instead
     model = getattr(transformers, BUILDS[blueprint.model_type].model_class)(config).eval()
     weights = SeededWeights(blueprint, seed)
     known = dict(model.named_parameters())

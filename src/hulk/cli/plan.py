@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.price import EngineOption, JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
@@ -72,6 +73,7 @@ def plan(
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
     engine: EngineOption = "hulk",
+    headroom: PlanHeadroomOption = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -79,6 +81,7 @@ def plan(
     Ctrl-C ends the search with the best plan so far. Exit code 3 when a job finds no place (the others are planned),
     and when a limit or a deadline cannot be kept: then the nearest plan found is shown, and not written.
     """
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.compute import ComputeModel
@@ -90,7 +93,7 @@ def plan(
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import bundled_profiles
 
-    runner = engine_named(engine)
+    runner = with_headroom(engine_named(engine), headroom)
     machines, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     compute = ComputeModel(bundled_profiles())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import HeadroomOption
 from hulk.text import one_line
 
 if TYPE_CHECKING:
@@ -28,14 +29,16 @@ def price(
     cluster: ClusterOption,
     jobs: JobsOption,
     engine: EngineOption = "hulk",
+    headroom: HeadroomOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a plan's step time with its breakdown, the memory of every stage, the cost, and the bottleneck in words."""
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
 
-    runner = engine_named(engine)
+    runner = with_headroom(engine_named(engine), headroom)
     inputs = load_inputs(plan, cluster, jobs)
     announce_compilation()
     result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
@@ -45,6 +46,7 @@ def replan(
     seed: SeedOption = 0,
     no_gnn: NoGnnOption = False,
     engine: EngineOption = "hulk",
+    headroom: PlanHeadroomOption = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
@@ -52,6 +54,7 @@ def replan(
     A job that lost nothing changes only where it, or another job by it, gains by that within the horizon. Exit code 3
     when a job that ran cannot run any more; the others are planned.
     """
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.cli.screen import print_json
@@ -60,7 +63,7 @@ def replan(
     from hulk.io.plan_file import dump_plan, save_plan
     from hulk.replan import replan as plan_again
 
-    seconds, runner = _seconds(horizon), engine_named(engine)
+    seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
     inputs, machines = _load(plan, cluster, jobs, joined or [])
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]

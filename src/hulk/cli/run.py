@@ -139,9 +139,10 @@ def run(
 
 
 def render(progress: Progress, screen: Console) -> None:
-    """Draw where the time went, stage by stage, as the mean of all steps but the first."""
+    """Draw where the time went, stage by stage, as the mean of all steps but the first; and the most memory that a GPU
+    of the stage has needed, where it runs on GPUs."""
     from hulk.cli.screen import styled, table
-    from hulk.units import format_time
+    from hulk.units import format_size, format_time
 
     for name, watched in progress.jobs.items():
         reports = [report for report in progress.reports if report.job == name]
@@ -153,13 +154,14 @@ def render(progress: Progress, screen: Console) -> None:
         if name in progress.other:
             predicted = f"; the prediction is for something else: {progress.other[name]}"
         screen.print(styled((name, "bold"), f": {format_time(mean)} a step{predicted}"), soft_wrap=True)
-        rows = table("stage", "on", "busy", "waiting", "sync", "update", right=("busy", "waiting", "sync", "update"))
-        for index, stage in enumerate(reports[0].stages):
-            columns = [
-                sum(getattr(report.stages[index], part) for report in reports) / len(reports)
-                for part in ("busy", "waiting", "sync", "update")
-            ]
-            rows.add_row(f"{stage.pipeline + 1}.{stage.stage + 1}", stage.machine, *(format_time(c) for c in columns))
+        times = ("busy", "waiting", "sync", "update")
+        sizes = ("memory", "predicted") if any(stage.memory for stage in reports[-1].stages) else ()
+        rows = table("stage", "on", *times, *sizes, right=(*times, *sizes))
+        for index, stage in enumerate(reports[-1].stages):
+            columns = [sum(getattr(report.stages[index], part) for report in reports) / len(reports) for part in times]
+            taken = [format_size(stage.memory or 0.0), format_size(stage.predicted_memory)] if sizes else []
+            place = f"{stage.pipeline + 1}.{stage.stage + 1}"
+            rows.add_row(place, stage.machine, *(format_time(column) for column in columns), *taken)
         screen.print(rows)
 
 

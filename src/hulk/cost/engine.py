@@ -44,6 +44,10 @@ class Engine:
                      made them. None: all that a set of layers has, at once
     message_sums     whether sums, and the succession of steps, are played through message by message, as
                      `hulk.cost.sums` says
+    dropout          whether it drops out as the model's config says; `hulk run` does so only when asked
+    lean             whether memory is that of Hulk's own runtime, temporaries and all, as `hulk.cost.memory` has it
+    slack            bytes that the allocator holds beyond the activations' own, as a share of these
+    headroom         share of a GPU's memory that a plan leaves free
     reserve          bytes of a GPU that are gone before the first tensor (context, libraries, communication buffers)
     reserve_of       the same, where it was measured for a GPU type
     ring_share_of    share of the bandwidth between machines that an all-reduce reaches, where it was measured for a GPU
@@ -66,6 +70,10 @@ class Engine:
     wire_gradient: int | None = 4
     bucket: float | None = None
     message_sums: bool = False
+    dropout: bool = True
+    lean: bool = False
+    slack: float = 0.0
+    headroom: float = 0.0
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
@@ -82,16 +90,44 @@ class Engine:
         """Bytes of a parameter's gradient while microbatches are added up."""
         return self.gradient_held.get(precision, 4)
 
+    def capacity(self, gpu: GpuType, memory: float) -> float:
+        """Bytes of one such GPU, which has `memory`, that a plan may fill with tensors."""
+        return memory * (1.0 - self.headroom) - self.reserved(gpu)
+
     def ring_share(self, gpu: GpuType) -> float:
         """Share of the bandwidth between such machines that an all-reduce reaches."""
         return self.ring_share_of.get(gpu.name, 1.0)
 
 
 # A CUDA context with the kernels of PyTorch, cuBLAS and NCCL and a few communicators' buffers take 1 to 1.5 GiB.
-HULK = Engine(name="hulk", message_overhead=50e-6)
+# On an H200 the context and what lies outside of torch's allocator took 0.5 GiB, the workspaces of cuBLAS and cuDNN and
+# the allocator's rounding 0.25 to 0.3, and what it held beyond that up to a per cent of the activations.
+_OWN_RESERVE = {"h200": 0.85 * GIB}
+_OWN_SLACK = 0.01
+HEADROOM = 0.03
+"""Share of a GPU's memory that `hulk plan` and `hulk replan` leave free unless asked for another: memory may be that
+much more than predicted (docs/accuracy.md)."""
+HULK = Engine(
+    name="hulk",
+    message_overhead=50e-6,
+    dropout=False,
+    lean=True,
+    slack=_OWN_SLACK,
+    reserve_of=_OWN_RESERVE,
+)
 
 # `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
-TORCH = Engine(name="torch", message_overhead=3e-4, pass_overhead=6e-4, bucket=64 * MIB, message_sums=True)
+TORCH = Engine(
+    name="torch",
+    message_overhead=3e-4,
+    pass_overhead=6e-4,
+    bucket=64 * MIB,
+    message_sums=True,
+    dropout=False,
+    lean=True,
+    slack=_OWN_SLACK,
+    reserve_of=_OWN_RESERVE,
+)
 
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces

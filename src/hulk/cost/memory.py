@@ -34,6 +34,13 @@ _STATE_BYTES = {
 }
 # The loss works in fp32 whatever the precision, and its backward pass makes as many copies of the logits as it keeps.
 _LOSS_COPIES = 2
+LOSS_CHUNK = 32 * 2**20
+"""Elements of the logits that Hulk's own loss has in fp32 at a time, twice."""
+PADDED = 64
+"""Hulk's own head pads its weight to a multiple of this in 16 bits, in a copy."""
+HOLE = 0.5
+"""Where the vocabulary is no such multiple, torch's allocator may come to hold more than tensors take: up to this share
+of the logits on an H200 (GPT-2 with many samples and microbatches), often nothing. A plan must leave room for it."""
 
 
 def weight_bytes(precision: Precision, gradient: int = GRADIENT_BYTES) -> int:
@@ -76,6 +83,8 @@ def layer_memory(
         scores = layer.scores * size + layer.score_masks * (1.0 - MASK_ELEMENTS * size)
     held_split = (layer.held_split * size + scores) * microbatch
     held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
+    if engine.lean:
+        return _scaled(_own(layer, input_elements, job, microbatch, recompute, held_split, held_whole), engine.slack)
     if layer.kind is LayerKind.HEAD:
         if engine.logit_bytes is not None:
             held, moment = (bytes_each * layer.logits * microbatch for bytes_each in engine.logit_bytes)
@@ -87,3 +96,41 @@ def layer_memory(
         kept = input_elements * size * microbatch
         return LayerMemory(0.0, kept, held_split, max(held_whole - kept, 0.0))
     return LayerMemory(held_split, held_whole, 0.0, 0.0)
+
+
+def _own(
+    layer: Layer,
+    input_elements: float,
+    job: Job,
+    microbatch: int,
+    recompute: Recompute,
+    held_split: float,
+    held_whole: float,
+) -> LayerMemory:
+    """What `hulk.runtime` keeps: logits once, in their own format, and the temporaries of backward."""
+    size = job.precision.bytes
+    weight = layer.moment_once * size
+    moment_split, moment_whole = layer.moment_split * size * microbatch, layer.moment_whole * size * microbatch
+    if layer.kind is LayerKind.HEAD:
+        logits = held_split / _LOSS_COPIES  # the layer counts them as its loss holds them elsewhere
+        columns = layer.matmuls[-1].columns
+        padded = weight if size == 2 and columns % PADDED else 0.0
+        hole = HOLE * logits if columns % PADDED else 0.0
+        chunk = 2.0 * 4.0 * min(logits / size, LOSS_CHUNK)
+        return LayerMemory(logits + padded, held_whole, hole + max(chunk, weight), moment_whole)
+    if size == 4 and not job.attention.writes_scores:
+        held_split += layer.held_single * size * microbatch
+    if layer.kind is LayerKind.EMBEDDING:  # what it gives is counted by the layer that takes it, or as sent
+        held_whole = max(held_whole - layer.output * size * microbatch, 0.0)
+    once = layer.held_once * size
+    if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
+        kept = input_elements * size * microbatch
+        return LayerMemory(once, kept, held_split + moment_split + weight, max(held_whole - kept, 0.0) + moment_whole)
+    return LayerMemory(held_split + once, held_whole, moment_split + weight, moment_whole)
+
+
+def _scaled(memory: LayerMemory, slack: float) -> LayerMemory:
+    times = 1.0 + slack
+    return LayerMemory(
+        memory.held_split * times, memory.held_whole * times, memory.peak_split * times, memory.peak_whole * times
+    )

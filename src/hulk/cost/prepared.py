@@ -89,4 +89,6 @@ def _too_big(job: Job, stage: Stage, row: int, durations: Durations, cluster: Cl
         f"layers {stage.first}–{stage.last} on {stage.machine} need {format_size(needs)} on each {host.gpu.name}, "
         f"which has {format_size(host.memory)}"
     )
+    if engine.headroom > 0.0:
+        reason += f", {100 * engine.headroom:.3g}% of it to stay free"
     return Infeasible(job.name, Obstacle.MEMORY, reason)

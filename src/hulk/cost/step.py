@@ -130,9 +130,12 @@ def stage_memory(
     if a == 0:  # shared with the first layer, which is here too: one copy
         params -= tables.tied[b + 1] / ranks
     peak, layer = 0.0, a
-    while layer <= b:
-        peak = max(peak, tables.peak_split[layer] / ranks + tables.peak_whole[layer])
-        layer = tables.alike_until[layer]
+    while layer <= b:  # when backward is at a layer, what the layers behind it held is free again
+        end = min(tables.alike_until[layer], b + 1)
+        later = (tables.held_split[b + 1] - tables.held_split[end]) / ranks
+        later += tables.held_whole[b + 1] - tables.held_whole[end]
+        peak = max(peak, tables.peak_split[layer] / ranks + tables.peak_whole[layer] - later)
+        layer = end
     held = (tables.held_split[b + 1] - tables.held_split[a]) / ranks + tables.held_whole[b + 1] - tables.held_whole[a]
     if sends:  # what was sent on is kept until its gradient comes back
         held += tables.cut[b]

@@ -14,11 +14,12 @@ from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
 from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
+from hulk.cost.own import own_times, settling_seconds
 from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
-from hulk.domain.model import LayerKind
+from hulk.domain.model import Layer, LayerKind
 from hulk.domain.plan import JobPlan, Recompute, Sync
 
 Floats = NDArray[np.float64]
@@ -70,7 +71,7 @@ def make_book(
     hosts = [cluster.machine(name) for name in machines]
     types = {host.gpu.name: host.gpu for host in hosts}
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
-    layers = job.model.layers
+    layers = job.model.layers if engine.dropout else job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
     memory = [
         layer_memory(layer, size, job, microbatch, recompute, engine)
@@ -83,9 +84,7 @@ def make_book(
     tables = Tables(
         forward=forward,
         backward=backward,
-        update=np.array(
-            [update_time(1.0, kind.gpu, job.precision, job.optimizer, copies=engine.update_copies) for kind in kinds]
-        ),
+        update=np.array([_update_seconds(job, kind, engine) for kind in kinds]),
         split=_prefix([layer.params_split for layer in layers]),
         whole=_prefix([layer.params_whole for layer in layers]),
         tied=_prefix([float(layer.tied) for layer in layers]),
@@ -101,7 +100,7 @@ def make_book(
         local=np.array([host.gpu.link_bandwidth for host in hosts]),
         ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
         region=np.array([regions[host.region] for host in hosts]),
-        capacity=np.array([host.memory - engine.reserved(host.gpu) for host in hosts]),
+        capacity=np.array([engine.capacity(host.gpu, host.memory) for host in hosts]),
         state_bytes=float(weight_bytes(job.precision, engine.gradient_bytes(job.precision))),
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
         gradient_bytes=float(engine.gradient_bytes(job.precision)),
@@ -159,18 +158,7 @@ def _pass_times(
         by_shape: dict[str, LayerTime] = {}
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
-                by_shape[layer.shape] = compute.layer_times(
-                    job.model,
-                    layer,
-                    kind.gpu,
-                    precision=job.precision,
-                    attention=job.attention,
-                    microbatch=microbatch,
-                    tensor_parallel=kind.ranks,
-                    fused=engine.fused_kernels,
-                    hidden=engine.hidden_exchange,
-                    power_limited=engine.power_limited,
-                )
+                by_shape[layer.shape] = _layer_time(job, layer, kind, microbatch, compute, engine)
             time = by_shape[layer.shape]
             again = time.forward if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK else 0.0
             forward[k, i + 1] = forward[k, i] + time.forward
@@ -178,6 +166,40 @@ def _pass_times(
             found[time.origin] = found.get(time.origin, 0) + 1
         origins.append(found)
     return forward, backward, origins
+
+
+def _layer_time(
+    job: Job, layer: Layer, kind: StageKind, microbatch: int, compute: ComputeModel, engine: Engine
+) -> LayerTime:
+    time = compute.layer_times(
+        job.model,
+        layer,
+        kind.gpu,
+        precision=job.precision,
+        attention=job.attention,
+        microbatch=microbatch,
+        tensor_parallel=kind.ranks,
+        fused=engine.fused_kernels,
+        hidden=engine.hidden_exchange,
+        power_limited=engine.power_limited,
+    )
+    if not engine.lean:
+        return time
+    return own_times(
+        time,
+        layer,
+        kind.gpu,
+        precision=job.precision,
+        attention=job.attention,
+        microbatch=microbatch,
+        tensor_parallel=kind.ranks,
+    )
+
+
+def _update_seconds(job: Job, kind: StageKind, engine: Engine) -> float:
+    """Seconds a parameter."""
+    seconds = update_time(1.0, kind.gpu, job.precision, job.optimizer, copies=engine.update_copies)
+    return seconds + settling_seconds(1.0, kind.gpu, job.precision) if engine.lean else seconds
 
 
 def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:

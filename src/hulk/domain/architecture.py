@@ -6,7 +6,7 @@ An `Architecture` names no file format and no framework. `hulk.io.hf_config` rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hulk.errors import InputError
@@ -51,6 +51,7 @@ class Architecture:
     positions           rows of the learned position table (0 without one), of which `position_offset` serve no token
     token_types         rows of the token type (segment) table
     norm_first          the norm stands before attention and feed-forward (pre-norm), else after the residual
+    fused               norms and attention are one kernel each, and heads need no copies: Hulk's own runtime
     gated               the feed-forward is down(act(gate(x)) * up(x)) rather than down(act(up(x)))
     activation_keeps_input  backward of the activation needs its input (gelu, silu); relu makes do with its output,
                         which the next product keeps anyway
@@ -83,6 +84,7 @@ class Architecture:
     norm_first: bool = True
     embedding_norm: bool = False
     final_norm: bool = True
+    fused: bool = False
 
     gated: bool = False
     activation_keeps_input: bool = True
@@ -112,6 +114,19 @@ class Architecture:
             raise InputError(f"of {self.experts} experts a token must visit at least one")
         if self.position is Position.LEARNED and self.positions <= self.position_offset:
             raise InputError(f"a position table of {self.positions} rows leaves no position for a token")
+
+    @property
+    def as_run(self) -> Architecture:
+        """The same model as Hulk's own runtime has it: without dropout, its norms one kernel each."""
+        return replace(
+            self,
+            fused=True,
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            embedding_dropout=0.0,
+            inner_dropout=0.0,
+            output_dropout=0.0,
+        )
 
     @property
     def query_width(self) -> int:

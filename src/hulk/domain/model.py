@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 
 class LayerKind(StrEnum):
@@ -74,6 +75,11 @@ class Layer:
     reductions       tensor parallel all-reduces of `output`-sized tensors in forward (as many in backward)
     kernels          launches of the forward pass
     head_width       attention heads that tensor parallel must divide (0: no attention here)
+    held_single      elements (split) kept beside `held_split` in 4-byte formats, whose fused attention knows no groups
+    held_once        elements (split) kept once a microbatch, whatever its size (T5's position biases)
+    moment_split/_whole  elements that the backward pass needs for a moment beside all that is held
+    moment_once      the same once a microbatch: the gradient of the largest weight
+    own              the same layer as Hulk's own runtime has it: without dropout, norms one kernel each; None: no other
     """
 
     name: str
@@ -100,6 +106,12 @@ class Layer:
     spared_held_split: float = 0.0
     spared_held_whole: float = 0.0
     spared_kernels: int = 0
+    held_single: float = 0.0
+    held_once: float = 0.0
+    moment_split: float = 0.0
+    moment_whole: float = 0.0
+    moment_once: float = 0.0
+    own: Layer | None = None
 
     @property
     def params(self) -> int:
@@ -132,6 +144,11 @@ class Model:
     def params(self) -> int:
         """Parameters, tied ones counted once."""
         return sum(layer.params - layer.tied for layer in self.layers)
+
+    @cached_property
+    def own_layers(self) -> tuple[Layer, ...]:
+        """The layers as Hulk's own runtime has them."""
+        return tuple(layer.own or layer for layer in self.layers)
 
     @property
     def flops_per_sample(self) -> float:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,12 +24,13 @@ GRACE = 3.0
 
 @dataclass(frozen=True)
 class Worker:
-    """A started rank. Its standard error goes to `log`."""
+    """A started rank. Its standard error goes to `log`. `predicted_memory`: bytes of its GPU, where they are known."""
 
     job: str
     seat: Seat
     process: subprocess.Popen[bytes]
     log: Path
+    predicted_memory: float | None = None
 
     @property
     def output(self) -> IO[bytes]:
@@ -47,9 +48,10 @@ def start_workers(
     logs: Path,
     threads: int,
     locks: Sequence[int],
+    memory: Mapping[tuple[int, int], float],
 ) -> list[Worker]:
     """Start all ranks of a job; `arguments` are the worker's. Each is in a process group of its own, so that it can be
-    ended with all it starts, and holds the run's `locks`: file descriptors."""
+    ended with all it starts, and holds the run's `locks`: file descriptors. `memory`: by stage, as predicted."""
     first = hosts.address(seating.machines[0])
     port = str(_free_port(first))
     started: list[Worker] = []
@@ -78,7 +80,7 @@ def start_workers(
                     start_new_session=True,
                     pass_fds=locks,
                 )
-            started.append(Worker(job, seat, process, log))
+            started.append(Worker(job, seat, process, log, memory.get((seat.pipeline, seat.stage))))
     except BaseException:
         end_workers(started)
         raise

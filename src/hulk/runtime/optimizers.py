@@ -22,11 +22,13 @@ def make_optimizer(
     sliced = [p for p in parameters if isinstance(p, DTensor)]
     plain = [p for p in parameters if not isinstance(p, DTensor)]
     groups = [{"params": some} for some in (plain, sliced) if some] or [{"params": [nn.Parameter(torch.zeros(1))]}]
+    # On a GPU one kernel updates many tensors and makes no copies of them.
+    fused = True if all(p.is_cuda for p in parameters) and parameters else None
     if kind is Optimizer.ADAMW:
-        return torch.optim.AdamW(groups, lr=rate, weight_decay=decay)
+        return torch.optim.AdamW(groups, lr=rate, weight_decay=decay, fused=fused)
     if kind is Optimizer.ADAM:
-        return torch.optim.Adam(groups, lr=rate, weight_decay=decay)
+        return torch.optim.Adam(groups, lr=rate, weight_decay=decay, fused=fused)
     if kind in (Optimizer.SGD, Optimizer.MOMENTUM):
         momentum = MOMENTUM if kind is Optimizer.MOMENTUM else 0.0
-        return torch.optim.SGD(groups, lr=rate, weight_decay=decay, momentum=momentum)
+        return torch.optim.SGD(groups, lr=rate, weight_decay=decay, momentum=momentum, fused=fused)
     raise InputError(f"no optimizer {kind} to run")

@@ -24,18 +24,21 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Watched:
-    """A job under way; `predicted` is the price's seconds a step. `network`: whether it runs on the network that the
-    price is for."""
+    """A job under way; `predicted` is the price's seconds a step, `memory` its bytes of each stage's GPUs. `network`:
+    whether it runs on the network that the price is for."""
 
     job: Job
     seating: Seating
     predicted: float
+    memory: Mapping[tuple[int, int], float]
     network: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StageStep:
-    """One stage's step, seconds: in passes, waiting between them, adding up gradients that passes did not hide."""
+    """One stage's step, seconds: in passes, waiting between them, adding up gradients that passes did not hide. Bytes
+    of its lead's GPU up to this step, as the process takes them and as tensors do (None: not on a GPU), and as
+    predicted."""
 
     pipeline: int
     stage: int
@@ -44,6 +47,9 @@ class StageStep:
     waiting: float
     sync: float
     update: float
+    memory: float | None
+    allocated: float | None
+    predicted_memory: float
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class StepReport:
         )
 
     def metrics(self) -> dict[str, Any]:
-        """The step for programs: seconds."""
+        """The step for programs: seconds, bytes."""
         return {
             "job": self.job,
             "step": self.step,
@@ -89,6 +95,9 @@ class StepReport:
                     "waiting_s": stage.waiting,
                     "sync_s": stage.sync,
                     "update_s": stage.update,
+                    "memory_bytes": stage.memory,
+                    "allocated_bytes": stage.allocated,
+                    "predicted_memory_bytes": stage.predicted_memory,
                 }
                 for stage in self.stages
             ],
@@ -177,7 +186,13 @@ class Progress:
                 p,
                 s,
                 watched.seating.stage(p, s).machine,
-                *(float(parts[p, s][name]) for name in ("busy", "waiting", "sync", "update")),
+                busy=float(parts[p, s]["busy"]),
+                waiting=float(parts[p, s]["waiting"]),
+                sync=float(parts[p, s]["sync"]),
+                update=float(parts[p, s]["update"]),
+                memory=(parts[p, s].get("memory") or {}).get("used"),
+                allocated=(parts[p, s].get("memory") or {}).get("allocated"),
+                predicted_memory=watched.memory[p, s],
             )
             for p, s in watched.seating.places
         )

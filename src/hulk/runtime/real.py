@@ -6,21 +6,22 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from hulk.domain.plan import Recompute
 from hulk.runtime import checkpoint
 from hulk.runtime.context import Context
-from hulk.runtime.data import IGNORED, Samples, read_tokens
+from hulk.runtime.data import Samples, read_tokens
 from hulk.runtime.entries import ALL, SLICES
+from hulk.runtime.loss import summed_loss
 from hulk.runtime.models import draw
 from hulk.runtime.optimizers import make_optimizer
 from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.slices import furnish, list_entries
 from hulk.runtime.stage import StageModule, schedule
 from hulk.runtime.state import CheckpointWeights, read_state, write_part
-from hulk.runtime.sync import TensorCargo, watch_parameters
+from hulk.runtime.store import Store
+from hulk.runtime.sync import TensorCargo
 from hulk.runtime.weights import FileWeights, SeededWeights, Weights
 from hulk.runtime.work import CheckpointError, OthersFailedError, Work
 
@@ -44,7 +45,7 @@ class RealWork(Work):
         torch.manual_seed(settings.seed * 7919 + seat.pipeline * 101 + seat.stage)  # dropout only
         slices = self.wiring.groups.get((SLICES, context.slices))
         mesh = None if slices is None else DeviceMesh.from_group(slices, context.device.type)
-        layers, self._parameters = furnish(
+        layers, working, whole = furnish(
             self._blueprint,
             stage.layers,
             self.entries,
@@ -52,19 +53,23 @@ class RealWork(Work):
             device=context.device,
             mesh=mesh,
             slot=seat.slot,
+            working=context.wire,
         )
+        place, sharded = (seat.pipeline, seat.stage), context.plan.shard_optimizer
+        self._store = Store(working, whole, mine=lambda name: not sharded or self.owners[name] == place)
+        del whole
         self._optimizer = self._make_optimizer()
-        self.sync = self._sync(TensorCargo(self._parameters, ranks=len(context.slices), slot=seat.slot))
-        watch_parameters(self._parameters, self.sync.passed)
-        module = StageModule(
-            layers, wire=context.wire, again=context.plan.recompute is Recompute.FULL, last=self._last
-        ).train(settings.dropout)
+        self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
+        self._store.watch(self.sync.passed)
+        again = context.plan.recompute is Recompute.FULL
+        module = StageModule(layers, again=again, loss=self._loss if self._last else None)
+        module.train(settings.dropout)
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(
             self._plan_stage,
             self._timetable(),
             context.microbatches,
-            self._loss,
+            _as_it_is,
             early=context.device.type == "cpu",
         )
 
@@ -81,26 +86,20 @@ class RealWork(Work):
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         context, settings = self.context, self.context.settings
-        place = (context.seat.pipeline, context.seat.stage)
-        mine = [
-            parameter
-            for name, parameter in self._parameters.items()
-            if not context.plan.shard_optimizer or self.owners[name] == place
-        ]
-        made = make_optimizer(context.job.optimizer, mine, rate=settings.rate, decay=settings.decay)
+        mine = self._store.masters
+        made = make_optimizer(context.job.optimizer, list(mine.values()), rate=settings.rate, decay=settings.decay)
         if settings.resume is not None:
             ranks = len(context.slices)
-            read_state(settings.resume, self.entries, self._parameters, made, ranks=ranks, slot=context.seat.slot)
+            read_state(settings.resume, self.entries, mine, made, ranks=ranks, slot=context.seat.slot)
         return made
 
     def _shapes(self, layer: int) -> tuple[torch.Tensor, ...]:
-        """What leaves a layer, as tensors without content: ids before the first layer, logits behind the last."""
+        """What leaves a layer, as tensors without content: ids before the first layer, the loss behind the last."""
         size = self.context.plan.microbatch_size
         if layer < 0:
             return (torch.empty(size, self._blueprint.sequence, dtype=torch.long, device="meta"),)
         if layer == len(self._blueprint.layers) - 1:
-            length = self._blueprint.target or self._blueprint.sequence
-            return (torch.empty(size, length, self._blueprint.vocabulary, device="meta", requires_grad=True),)
+            return (torch.empty((), device="meta", requires_grad=True),)
         return tuple(
             torch.empty(size, *shape, dtype=self.context.wire, device="meta", requires_grad=True)
             for shape in self._blueprint.boundary(layer)
@@ -109,10 +108,7 @@ class RealWork(Work):
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """A microbatch's part of the mean over all positions that the global batch predicts."""
         everything = self.context.job.global_batch * self._samples.predicted
-        total = nn.functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        return total / everything
+        return summed_loss(logits, labels) / everything
 
     def passes(self, step: int) -> float | None:
         """See `Work`."""
@@ -133,6 +129,7 @@ class RealWork(Work):
                 extra = {"decoder_ids": batch.decoder_ids.to(context.device)}
             if self._last:
                 labels = batch.labels.to(context.device)
+                extra["labels"] = labels
         losses: list[torch.Tensor] | None = [] if self._last else None
         self.sync.begin(context.microbatches)
         self._schedule.step(*args, target=labels, losses=losses, return_outputs=False, **extra)
@@ -147,8 +144,7 @@ class RealWork(Work):
     def update(self) -> None:
         """See `Work`."""
         self._optimizer.step()
-        for parameter in self._parameters.values():
-            parameter.grad = None
+        self._store.settle()
 
     def save(self, step: int) -> str | None:
         """See `Work`. The ranks agree on whether all went well; only then does rank 0 give the checkpoint its name."""
@@ -167,7 +163,7 @@ class RealWork(Work):
             write_part(
                 checkpoint.unfinished(folder, step),
                 self.entries,
-                self._parameters,
+                self._store.masters,
                 self._optimizer,
                 owners=self.owners,
                 seat=context.seat,
@@ -200,3 +196,9 @@ class RealWork(Work):
             if problem:
                 raise CheckpointError(f"cannot write the checkpoint of step {step} to {folder}: {problem}")
             raise OthersFailedError
+
+
+def _as_it_is(loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The loss that the last stage has computed."""
+    del labels
+    return loss

@@ -16,6 +16,7 @@ from hulk.cost.engine import TORCH
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
+from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InfeasibleError, InputError, nearest
@@ -92,10 +93,15 @@ def run(
     for job in jobs:
         job_plan = plan.jobs[job.name]
         check_runnable(job, job_plan, settings)
-        price = price_job(job, job_plan, cluster, compute=compute, engine=TORCH)
+        asked = job if settings.precision is None else replace(job, precision=Precision(settings.precision))
+        engine = replace(TORCH, dropout=settings.dropout)
+        price = price_job(asked, job_plan, cluster, compute=compute, engine=engine)
         if isinstance(price, Infeasible):
             raise InfeasibleError(f"{job.name} cannot run by this plan: {price.reason}")
-        watched[job.name] = Watched(job, seat(job_plan), price.step, network=not local)
+        memory = {
+            (p, s): stage.memory.used for p, pipeline in enumerate(price.pipelines) for s, stage in enumerate(pipeline)
+        }
+        watched[job.name] = Watched(job, seat(job_plan), price.step, memory, network=not local)
         own[job.name] = replace(settings, patience=max(settings.timeout, SLOWEST, PATIENCE * price.step))
     with ExitStack() as stack:
         locks: list[int] = []
@@ -186,7 +192,10 @@ def _attempt(
         try:
             for name, seating in seatings.items():
                 arguments = [*files.argv(name), *own[name].argv()]
-                workers += start_workers(name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks)
+                memory = progress.jobs[name].memory
+                workers += start_workers(
+                    name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks, memory=memory
+                )
             watch(workers, progress, timeout=next(iter(own.values())).timeout)
         except RunError as error:
             if str(logs) in str(error):

@@ -100,11 +100,14 @@ def furnish(
     device: torch.device,
     mesh: DeviceMesh | None,
     slot: int,
-) -> tuple[list[LayerModule], dict[str, nn.Parameter]]:
-    """Layers of a blueprint with their weights, of each parameter this rank's slice; and the parameters by name."""
+    working: torch.dtype,
+) -> tuple[list[LayerModule], dict[str, nn.Parameter], dict[str, torch.Tensor]]:
+    """Layers of a blueprint with their weights in the number format `working`, of each parameter this rank's slice; the
+    parameters by name; and their values in fp32, the parameters' own where they are in fp32."""
     by_name = {entry.name: entry for entry in entries}
     ranks = mesh.size() if mesh is not None else 1
     made: dict[str, nn.Parameter] = {}
+    whole: dict[str, torch.Tensor] = {}
     styled: set[int] = set()
     # One copy of all, so that what layers share stays shared; the blueprint itself stays without weights.
     copies = copy.deepcopy([blueprint.layers[index] for index in layers])
@@ -113,20 +116,23 @@ def furnish(
         uses = [(path, leaf, blueprint.names[id(parameter)]) for path, leaf, parameter in parameters_of(plain)]
         for path, module in initialised(blueprint, plain, parameters=False).named_modules():
             for name, buffer in module._buffers.items():
-                if buffer is not None:
+                if name in layer.unused:
+                    layer.get_submodule(path)._buffers[name] = None
+                elif buffer is not None:
                     layer.get_submodule(path)._buffers[name] = buffer.to(device)
         for path, leaf, name in uses:
             if name not in made:
                 entry = by_name[name]
                 part = take(weights.get(name, entry.home), entry, ranks, slot).to(device).clone()
-                made[name] = nn.Parameter(_distributed(part, entry, mesh, plain=path not in layer.styles))
+                whole[name] = _distributed(part, entry, mesh, plain=path not in layer.styles)
+                made[name] = nn.Parameter(whole[name].to(working))
             layer.get_submodule(path)._parameters[leaf] = made[name]
         if mesh is not None:
             layer.divide(ranks)
             _style(layer, mesh, styled)
             for path, leaf, name in uses:  # the styles wrap parameters anew; shared ones must stay one
                 layer.get_submodule(path)._parameters[leaf] = made[name]
-    return copies, made
+    return copies, made, whole
 
 
 def _distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:

@@ -7,8 +7,7 @@ crosses a link.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,39 +21,47 @@ from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
 from hulk.runtime.messages import Message, Messages
 from hulk.runtime.models import LayerModule, Local, Tensors
 
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 
 class StageModule(nn.Module):
     """Consecutive layers of a model.
 
-    wire   the number format in which tensors cross to other stages
     again  whether the layers' activations are thrown away and computed again
+    loss   of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
+           holds what a stage gives until its backward pass is done
     """
 
-    def __init__(self, layers: Sequence[LayerModule], *, wire: torch.dtype, again: bool, last: bool) -> None:
+    def __init__(self, layers: Sequence[LayerModule], *, again: bool, loss: Loss | None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.wire, self.again, self.last = wire, again, last
+        self.again, self.loss = again, loss
 
-    def forward(self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None) -> Any:
+    def forward(
+        self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None, labels: torch.Tensor | None = None
+    ) -> Any:
         """What crosses into the stage to what leaves it."""
         local: Local = {"decoder_ids": decoder_ids}
-        flowing: Tensors = tuple(t.float() if t.is_floating_point() else t for t in tensors)
-        with self._autocast(tensors[0]):
-            for layer in self.layers:
-                assert isinstance(layer, LayerModule)
-                layer.prepare(flowing, local)
-                if self.again and layer.again:
-                    flowing = checkpoint(layer, flowing, local, use_reentrant=False)
-                else:
-                    flowing = layer(flowing, local)
-        if self.last:
-            return flowing[0].float()
-        return tuple(t.to(self.wire).contiguous() for t in flowing)
-
-    def _autocast(self, like: torch.Tensor) -> AbstractContextManager[Any]:
-        if self.wire is torch.float32:
-            return nullcontext()
-        return torch.autocast(like.device.type, dtype=self.wire)
+        flowing: Tensors = tensors
+        for layer in self.layers:
+            assert isinstance(layer, LayerModule)
+            layer.prepare(flowing, local)
+            if self.again and layer.again:
+                # Without dropout nothing is drawn that would have to be drawn again.
+                flowing = checkpoint(
+                    layer,
+                    flowing,
+                    local,
+                    use_reentrant=False,
+                    preserve_rng_state=self.training,
+                    determinism_check="none",
+                )
+            else:
+                flowing = layer(flowing, local)
+        if self.loss is not None:
+            assert labels is not None
+            return self.loss(flowing[0], labels)
+        return tuple(t.contiguous() for t in flowing)
 
 
 class PlanStage(PipelineStage):

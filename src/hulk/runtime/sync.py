@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.tensor import DTensor
 
 from hulk.runtime import clock as clock_kinds
 from hulk.runtime.buckets import Bucket, Piece, Route, routes
@@ -27,6 +24,7 @@ from hulk.runtime.exchange import Exchange, connect
 from hulk.runtime.messages import Messages
 from hulk.runtime.seats import Seat, Seating
 from hulk.runtime.slices import local, local_offset
+from hulk.runtime.store import Store
 
 
 class Cargo(Protocol):
@@ -40,17 +38,15 @@ class Cargo(Protocol):
 
 
 class TensorCargo:
-    """Gradients and weights of a stage's parameters."""
+    """Gradients and weights of a stage's parameters. Both travel in fp32, which loses nothing of either."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], *, ranks: int, slot: int) -> None:
+    def __init__(self, store: Store, *, ranks: int, slot: int) -> None:
         """Of a stage's `ranks` slices, the one in `slot`."""
-        self._parameters, self._ranks, self._slot = parameters, ranks, slot
+        self._store, self._ranks, self._slot = store, ranks, slot
 
     def _view(self, piece: Piece, *, weights: bool) -> torch.Tensor:
-        parameter = self._parameters[piece.entry.name]
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        tensor = local(parameter.detach() if weights else parameter.grad)
+        name = piece.entry.name
+        tensor = local(self._store.working[name].detach() if weights else self._store.gradient(name))
         if piece.span is None or piece.entry.dim is None:
             return tensor
         offset = local_offset(piece.entry, self._ranks, self._slot, piece.span)
@@ -58,7 +54,7 @@ class TensorCargo:
 
     def load(self, pieces: Sequence[Piece], *, weights: bool) -> torch.Tensor:
         """A copy of the pieces."""
-        return torch.cat([self._view(piece, weights=weights).reshape(-1) for piece in pieces])
+        return torch.cat([self._view(piece, weights=weights).reshape(-1).float() for piece in pieces])
 
     def unload(self, pieces: Sequence[Piece], buffer: torch.Tensor, *, weights: bool) -> None:
         """Copy the pieces back."""
@@ -218,18 +214,3 @@ class GradientSync:
             dist.all_reduce(buffer, group=self._groups[SYNC, route.between])
         if inside is not None:
             dist.broadcast(buffer, src=inside[0], group=self._groups[SYNC, inside])
-
-
-def watch_parameters(parameters: Mapping[str, nn.Parameter], passed: Callable[[str], None]) -> None:
-    """Call `passed` whenever a backward pass has added to a parameter's gradient, which then is sliced as the parameter
-    is."""
-
-    def added(parameter: torch.Tensor, name: str) -> None:
-        gradient = parameter.grad
-        if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
-            # torch leaves the gradient of a divided embedding whole on every rank.
-            parameter.grad = gradient.redistribute(placements=parameter.placements)
-        passed(name)
-
-    for name, parameter in parameters.items():
-        parameter.register_post_accumulate_grad_hook(partial(added, name=name))  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ import time
 from typing import Any, Protocol
 
 from hulk.runtime.context import Context
+from hulk.runtime.peak import peak_memory
 from hulk.runtime.report import READY
 from hulk.runtime.settings import Compute
 from hulk.runtime.work import Work
@@ -46,6 +47,7 @@ def train(context: Context, reporter: Say) -> None:
             update=clock.update,
             loss=losses,
             spans=clock.spans,
+            memory=peak_memory(context.device),
         )
         last = step + 1 == settings.steps
         if settings.checkpoints is not None and (last or (settings.every and (step + 1) % settings.every == 0)):

@@ -17,6 +17,7 @@ from typing import Any
 from hulk.errors import HulkError
 from hulk.runtime.launch import Worker
 from hulk.runtime.report import PHASES, READY
+from hulk.units import format_size
 
 START_SILENCE = 20.0
 """Seconds without a sign of life that a worker is given before it is ready, where `--timeout` is less: a busy machine
@@ -145,7 +146,7 @@ def _in_trouble(states: Sequence[_State], now: float, start: float, timeout: flo
 def explain(states: Sequence[_State], *, timeout: float) -> str:
     """The one message: who failed for a reason of its own comes before who failed for want of another."""
     silence = partial(_silent, timeout=timeout)
-    clues = (_killed, _own_error, silence, _cut_off, _ended, _lost_touch, _not_ready)
+    clues = (_killed, _out_of_memory, _own_error, silence, _cut_off, _ended, _lost_touch, _not_ready)
     found = (clue(states) for clue in clues)
     fallback = f"{states[0].place} stopped {states[0].when}"
     return next((words for words in found if words is not None), fallback)
@@ -168,6 +169,22 @@ def _killed(states: Sequence[_State]) -> str | None:
             name = signal.Signals(-code).name if -code in list(signal.Signals) else str(-code)
             log = f"; see {state.worker.log}" if -code in _CRASHES else ""
             return f"{state.place} was killed by {name} {state.when}{log}"
+    return None
+
+
+def _out_of_memory(states: Sequence[_State]) -> str | None:
+    for state in states:
+        words = state.last_words
+        if words is not None and words.get("kind") == "memory":
+            memory = words.get("memory") or {}
+            reached = f"{format_size(memory['used'])} of {format_size(memory['total'])} were in use" if memory else ""
+            expected = state.worker.predicted_memory
+            predicted = f"{format_size(expected)} predicted" if expected else ""
+            amounts = ", ".join(part for part in (reached, predicted) if part) or str(words["message"])
+            return (
+                f"{state.place} ran out of memory {state.when}: {amounts}; smaller microbatches, recomputation or more "
+                "headroom (hulk plan --headroom) make a plan that needs less"
+            )
     return None
 
 

@@ -48,8 +48,11 @@ def _explain(error: BaseException, reporter: Reporter) -> None:
     from hulk.errors import HulkError
     from hulk.runtime.work import CheckpointError, OthersFailedError
 
+    error = _cause(error)
     if isinstance(error, OthersFailedError):
         reporter.say("stopped")
+    elif _is_out_of_memory(error):
+        reporter.say("error", message=_first_line(error), kind="memory", memory=_reached())
     elif isinstance(error, HulkError):
         reporter.say("error", message=str(error), kind="own", code=error.exit_code)
     elif isinstance(error, CheckpointError):
@@ -63,6 +66,37 @@ def _explain(error: BaseException, reporter: Reporter) -> None:
         reporter.say("error", message=_first_line(error), kind="network")
     else:
         reporter.say("error", message=f"{type(error).__name__}: {_first_line(error)}", kind="own")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What went wrong inside a stage: torch wraps it in an error that says where only."""
+    while error.__cause__ is not None and "failed to run" in str(error):
+        error = error.__cause__
+    return error
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch has an error of its own for GPUs, and says so in words for the host's memory."""
+    import torch
+
+    words = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError | MemoryError)
+        or "can't allocate memory" in words
+        or "not enough memory" in words
+    )
+
+
+def _reached() -> dict[str, int] | None:
+    """What this rank has needed so far, where that can still be asked."""
+    import torch
+
+    from hulk.runtime.peak import peak_memory
+
+    try:
+        return peak_memory(torch.device("cuda", torch.cuda.current_device())) if torch.cuda.is_available() else None
+    except RuntimeError:
+        return None
 
 
 def _is_port_taken(error: BaseException) -> bool:
@@ -91,10 +125,13 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Ranks connect when they first talk: machines whose link is blocked need no connection.
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
+    # Tensors of many sizes come and go; segments that grow leave no holes between them.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     import torch
     import torch.distributed as dist
 
     from hulk.domain.check import check_plan
+    from hulk.domain.gpu import Precision
     from hulk.errors import InputError, nearest
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
@@ -121,6 +158,8 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     device = torch.device("cuda", here.gpu % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
+        if (settings.precision or job.precision) == Precision.TF32:
+            torch.set_float32_matmul_precision("high")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     address, port = os.environ.setdefault("MASTER_ADDR", "127.0.0.1"), os.environ.setdefault("MASTER_PORT", "29500")
     os.environ.setdefault("RANK", "0")

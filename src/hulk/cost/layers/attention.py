@@ -17,6 +17,10 @@ from hulk.domain.model import Matmul, Split
 # the whole model, and the products keep the rotated Q and K instead of the plain ones.
 ROTARY_MOVED, ROTARY_KERNELS = 10, 5
 
+BIAS_MOVED = 3
+"""Passes over T5's biases, one for every sample, head and pair of positions, in Hulk's own runtime: read, written as a
+gradient, read again to add them up."""
+
 SEGMENTS = 2
 """Rows of XLNet's segment table: same segment, other segment."""
 
@@ -40,14 +44,13 @@ def attention(architecture: Architecture, *, rows: int, keys: int, cross: bool =
             projections,
             _rotary(architecture, rows=rows, keys=keys),
             _repeat_kv(architecture, keys=keys),
-            _heads_first(rows * query + 2 * keys * kv),
-            # attention kernels that read Q, K and V where the projection wrote them need no copies
-            Part(spared_split=2 * (rows * query + 2 * keys * kv), spared_kernels=3),
+            _heads_first(architecture, rows * query + 2 * keys * kv),
+            _spared_copies(architecture, rows * query + 2 * keys * kv),
             _core(architecture, rows=rows, keys=keys),
-            # The core's products read Q, K and V again in backward. K and V stay at their own width: with grouped
-            # queries eager attention also keeps copies at the query width, at most 2·d/s of the score matrix, not
-            # counted here.
-            Part(held_split=rows * query + 2 * keys * kv),
+            # The core reads Q, K and V again in backward. K and V stay at their own width; with grouped queries they
+            # are repeated at the queries' where no fused kernel takes groups. (Eager attention does that too, which is
+            # at most 2·d/s of the score matrix and not counted.)
+            Part(held_split=rows * query + 2 * keys * kv, held_single=2 * keys * (query - kv)),
             _output(architecture, rows=rows),
         )
     )
@@ -60,6 +63,11 @@ def bias_table(architecture: Architecture) -> Part:
     if architecture.position is not Position.BUCKETS:
         return NOTHING
     return Part(params_split=architecture.relative_buckets * architecture.heads, kernels=12)
+
+
+def bias_held(architecture: Architecture, *, rows: int) -> float:
+    """T5's biases, once for all samples: one for every head and pair of positions."""
+    return architecture.heads * rows * rows if architecture.position is Position.BUCKETS else 0.0
 
 
 def relative_attention(architecture: Architecture, *, rows: int) -> Part:
@@ -107,7 +115,7 @@ def relative_attention(architecture: Architecture, *, rows: int) -> Part:
             biases,
             positions,
             segments,
-            _heads_first(5 * rows * width),
+            _heads_first(architecture, 5 * rows * width),
             _core(architecture, rows=rows, keys=rows),
             Part(held_split=2 * rows * width),
             _output(architecture, rows=rows),
@@ -125,7 +133,10 @@ def _core(architecture: Architecture, *, rows: int, keys: int) -> Part:
     heads, head_dim = architecture.heads, architecture.head_dim
     drops = architecture.attention_dropout > 0.0
     matrices = 2.0 + MASK_ELEMENTS if drops else 1.0
+    # A kernel that takes T5's biases writes their gradient for every sample, which is then added up.
+    biases = heads * rows * keys if architecture.fused and architecture.position is Position.BUCKETS else 0
     return Part(
+        moved_split=BIAS_MOVED * biases,
         matmuls=(
             Matmul(rows=rows, inner=head_dim, columns=keys, batch=heads, weight=False, split=Split.BATCH),
             Matmul(rows=rows, inner=keys, columns=head_dim, batch=heads, weight=False, split=Split.BATCH),
@@ -133,7 +144,7 @@ def _core(architecture: Architecture, *, rows: int, keys: int) -> Part:
         scores=matrices * heads * rows * keys,
         score_masks=heads * rows * keys if drops else 0.0,
         # two products, scale, mask, softmax; T5's bias; dropout
-        kernels=5 + (architecture.position is Position.BUCKETS) + drops,
+        kernels=1 if architecture.fused else 5 + (architecture.position is Position.BUCKETS) + drops,
     )
 
 
@@ -141,12 +152,19 @@ def _output(architecture: Architecture, *, rows: int) -> Part:
     """The context back to token order (a copy, 2), and its projection, which holds it."""
     width = architecture.query_width
     projection = product(rows, width, architecture.hidden, split=Split.INNER, bias=architecture.out_bias)
-    return _heads_first(rows * width, kernels=1) + projection
+    return _heads_first(architecture, rows * width, kernels=1) + projection
 
 
-def _heads_first(elements: float, *, kernels: int = 3) -> Part:
+def _heads_first(architecture: Architecture, elements: float, *, kernels: int = 3) -> Part:
     """Copies that bring tensors from token order to head order or back: a read and a write."""
+    if architecture.fused:
+        return NOTHING
     return Part(moved_split=2 * elements, kernels=kernels)
+
+
+def _spared_copies(architecture: Architecture, elements: float) -> Part:
+    """Attention kernels that read Q, K and V where the projection wrote them need no copies."""
+    return NOTHING if architecture.fused else Part(spared_split=2 * elements, spared_kernels=3)
 
 
 def _rotary(architecture: Architecture, *, rows: int, keys: int) -> Part:

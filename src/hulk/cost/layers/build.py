@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hulk.cost.layers.attention import attention, bias_table, relative_attention
+from dataclasses import replace
+
+from hulk.cost.layers.attention import attention, bias_held, bias_table, relative_attention
 from hulk.cost.layers.ends import decoder_embedding, embedding, head, token_table
-from hulk.cost.layers.feedforward import feedforward
+from hulk.cost.layers.feedforward import feedforward, feedforward_moment
 from hulk.cost.layers.operations import sublayer
-from hulk.cost.layers.part import Part
+from hulk.cost.layers.part import Moment, Part
 from hulk.domain.architecture import Architecture, Family, Position
 from hulk.domain.model import Layer, LayerKind, Model
 from hulk.errors import InputError
@@ -29,14 +31,20 @@ def build_model(
     """
     _check_sequence(architecture, sequence, "sequence")
     if architecture.family is Family.ENCODER_DECODER:
-        target = sequence if target_sequence is None else target_sequence
-        _check_sequence(architecture, target, "target_sequence")
-        layers = _encoder_decoder(architecture, sequence=sequence, target=target)
+        target_sequence = sequence if target_sequence is None else target_sequence
+        _check_sequence(architecture, target_sequence, "target_sequence")
     elif target_sequence is not None:
         raise InputError(f"{name} has one sequence: target_sequence is for encoder-decoder models")
-    else:
-        layers = _single_stack(architecture, sequence)
-    return Model(name=name, family=architecture.family.value, sequence=sequence, layers=layers, source=source)
+    layers = _layers(architecture, sequence, target_sequence)
+    plain = _layers(architecture.as_run, sequence, target_sequence)
+    both = tuple(a if a == b else replace(a, own=b) for a, b in zip(layers, plain, strict=True))
+    return Model(name=name, family=architecture.family.value, sequence=sequence, layers=both, source=source)
+
+
+def _layers(architecture: Architecture, sequence: int, target: int | None) -> tuple[Layer, ...]:
+    if target is not None:
+        return _encoder_decoder(architecture, sequence=sequence, target=target)
+    return _single_stack(architecture, sequence)
 
 
 def _single_stack(architecture: Architecture, sequence: int) -> tuple[Layer, ...]:
@@ -44,7 +52,14 @@ def _single_stack(architecture: Architecture, sequence: int) -> tuple[Layer, ...
     first = embedding(architecture, sequence).layer(
         "embedding", LayerKind.EMBEDDING, shape="embedding", output=hidden_state, reductions=1
     )
-    blocks = _blocks(architecture, "block", architecture.layers, _block(architecture, sequence), output=hidden_state)
+    blocks = _blocks(
+        architecture,
+        "block",
+        architecture.layers,
+        _block(architecture, sequence),
+        output=hidden_state,
+        moment=_moment(architecture, sequence),
+    )
     return (first, *blocks, _head(architecture, sequence))
 
 
@@ -56,7 +71,12 @@ def _encoder_decoder(architecture: Architecture, *, sequence: int, target: int) 
         "embedding", LayerKind.EMBEDDING, shape="embedding", output=encoded, reductions=1
     )
     encoder = _blocks(
-        architecture, "encoder block", architecture.encoder_layers, _block(architecture, sequence), output=encoded
+        architecture,
+        "encoder block",
+        architecture.encoder_layers,
+        _block(architecture, sequence),
+        output=encoded,
+        moment=_moment(architecture, sequence),
     )
     between = decoder_embedding(architecture, rows=target, encoder_rows=sequence).layer(
         "decoder embedding",
@@ -74,6 +94,7 @@ def _encoder_decoder(architecture: Architecture, *, sequence: int, target: int) 
         _block(architecture, target) + cross,
         output=encoded + decoded,
         reductions=3,
+        moment=_moment(architecture, target),
     )
     return (first, *encoder, between, *decoder, _head(architecture, target))
 
@@ -87,8 +108,23 @@ def _block(architecture: Architecture, rows: int) -> Part:
     return sublayer(architecture, rows, mixing) + sublayer(architecture, rows, feedforward(architecture, rows))
 
 
+def _moment(architecture: Architecture, rows: int) -> Moment:
+    """What a block's backward pass needs for a moment: in its feed-forward, while all before it is still held; the
+    gradient that comes back and the one that is made of it; and that of T5's biases for every sample."""
+    biases = bias_held(architecture, rows=rows)
+    inner = feedforward_moment(architecture, rows)
+    return Moment(split=max(inner, biases), whole=2 * rows * architecture.hidden, held_once=biases)
+
+
 def _blocks(
-    architecture: Architecture, name: str, count: int, part: Part, *, output: float, reductions: int = 2
+    architecture: Architecture,
+    name: str,
+    count: int,
+    part: Part,
+    *,
+    output: float,
+    moment: Moment,
+    reductions: int = 2,
 ) -> list[Layer]:
     """`count` equal blocks; where the stack's first one holds a bias table, it has a shape of its own.
 
@@ -107,6 +143,7 @@ def _blocks(
                 output=output,
                 reductions=reductions,
                 head_width=architecture.kv_heads,
+                moment=moment if special or not moment.held_once else replace(moment, held_once=0.0),
             )
         )
     return layers
@@ -121,6 +158,7 @@ def _head(architecture: Architecture, rows: int) -> Layer:
         output=rows * architecture.hidden,
         reductions=1,
         tied=token_table(architecture) if architecture.tied else 0,
+        moment=Moment(whole=rows * architecture.hidden),
     )
 
 

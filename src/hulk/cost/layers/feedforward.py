@@ -22,6 +22,13 @@ def feedforward(architecture: Architecture, rows: int) -> Part:
     return _mlp(architecture, rows)
 
 
+def feedforward_moment(architecture: Architecture, rows: float) -> float:
+    """What its backward pass needs for a moment: gradients of the activation's output and input; relu's own output is
+    still held then, gelu's is not. With a gate there are three, for the output that is not held any more."""
+    times = 2 if architecture.gated or not architecture.activation_keeps_input else 1
+    return times * rows * architecture.ffn * max(1, architecture.experts_per_token)
+
+
 def _mlp(architecture: Architecture, rows: float, *, copies: int = 1) -> Part:
     """`copies` feed-forwards side by side with `rows` tokens each."""
     hidden, ffn, bias = architecture.hidden, architecture.ffn, architecture.ffn_bias

@@ -47,9 +47,10 @@ def norm(architecture: Architecture, rows: float) -> Part:
     """
     hidden = architecture.hidden
     elements = rows * hidden
-    if architecture.norm is Norm.RMS:
+    params = hidden if architecture.norm is Norm.RMS else 2 * hidden
+    if architecture.norm is Norm.RMS and not architecture.fused:
         return Part(
-            params_whole=hidden,
+            params_whole=params,
             held_whole=2 * elements,
             moved_whole=7 * elements,
             kernels=6,
@@ -57,7 +58,7 @@ def norm(architecture: Architecture, rows: float) -> Part:
             spared_held_whole=elements,
             spared_kernels=5,
         )
-    return Part(params_whole=2 * hidden, held_whole=elements, moved_whole=2 * elements, kernels=1)
+    return Part(params_whole=params, held_whole=elements, moved_whole=2 * elements, kernels=1)
 
 
 def dropout(elements: float, probability: float) -> Part:

@@ -34,6 +34,7 @@ class Part:
     spared_held_split: float = 0.0
     spared_held_whole: float = 0.0
     spared_kernels: int = 0
+    held_single: float = 0.0
 
     def __add__(self, other: Part) -> Part:
         """Both parts, one after the other."""
@@ -49,8 +50,10 @@ class Part:
         reductions: int,
         head_width: int = 0,
         tied: int = 0,
+        moment: Moment | None = None,
     ) -> Layer:
-        """This part as a layer of a model."""
+        """This part as a layer of a model. `moment`: what its backward pass needs besides."""
+        moment = moment or Moment()
         return Layer(
             name=name,
             kind=kind,
@@ -76,7 +79,21 @@ class Part:
             spared_held_split=self.spared_held_split,
             spared_held_whole=self.spared_held_whole,
             spared_kernels=self.spared_kernels,
+            held_single=self.held_single,
+            held_once=moment.held_once,
+            moment_split=moment.split,
+            moment_whole=moment.whole,
+            moment_once=max((m.inner * m.columns for m in self.matmuls if m.weight), default=0),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What a layer's backward pass needs for a moment, and what it keeps once a microbatch; as in `Layer`."""
+
+    split: float = 0.0
+    whole: float = 0.0
+    held_once: float = 0.0
 
 
 NOTHING = Part()

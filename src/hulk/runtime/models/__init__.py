@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from hulk.domain.job import Attention, Job
+from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.runtime.models.base import Build, LayerModule, Local, Style, Tensors
 from hulk.runtime.models.bert import bert_layers, roberta_layers
 from hulk.runtime.models.gpt import gpt2_layers, gpt_neo_layers
+from hulk.runtime.models.lean import FUSED, lighten, register
 from hulk.runtime.models.llama import llama_layers
 from hulk.runtime.models.opt import opt_layers
 from hulk.runtime.models.t5 import t5_layers
@@ -25,11 +26,11 @@ BUILDS: Mapping[str, Build] = MappingProxyType(
     {
         "bert": Build("BertForMaskedLM", bert_layers),
         "gpt2": Build("GPT2LMHeadModel", gpt2_layers),
-        "gpt_neo": Build("GPTNeoForCausalLM", gpt_neo_layers, eager=True),
+        "gpt_neo": Build("GPTNeoForCausalLM", gpt_neo_layers),
         "llama": Build("LlamaForCausalLM", llama_layers),
         "opt": Build("OPTForCausalLM", opt_layers),
         "roberta": Build("RobertaForMaskedLM", roberta_layers),
-        "t5": Build("T5ForConditionalGeneration", t5_layers, eager=True),
+        "t5": Build("T5ForConditionalGeneration", t5_layers),
     }
 )
 """By `model_type`."""
@@ -74,12 +75,15 @@ def draw(job: Job) -> Blueprint:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         config = transformers.AutoConfig.for_model(model_type, **fields)
-        eager = build.eager or job.attention is Attention.EAGER
-        config._attn_implementation = "eager" if eager else "sdpa"
+        config._attn_implementation = "eager"  # every class has it
         with torch.device("meta"):
             model = getattr(transformers, build.model_class)(config)
     except (TypeError, ValueError) as error:
         raise InputError(f"transformers cannot build {job.model.name}: {error}", where=f"job {job.name!r}") from None
+    if not job.attention.writes_scores:
+        register()
+        config._attn_implementation = FUSED
+    lighten(model)
     layers = build.layers(model)
     if len(layers) != len(job.model.layers):
         raise InputError(

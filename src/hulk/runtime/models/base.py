@@ -45,10 +45,12 @@ class LayerModule(nn.Module):
 
     styles   how tensor parallel divides its submodules
     again    whether recomputation throws its activations away
+    unused   names of buffers in its submodules that it does without
     """
 
     styles: ClassVar[Styles] = {}
     again: ClassVar[bool] = False
+    unused: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """Put into `local` what this layer needs and another layer of the stage may have made already. Runs outside of
@@ -72,18 +74,23 @@ class Build:
 
     model_class  the name of transformers' class, loss head included
     layers       the layers of such a model, in the plan's order
-    eager        whether the class only has eager attention
     """
 
     model_class: str
     layers: Callable[[Any], list[LayerModule]]
-    eager: bool = False
 
 
 def causal_mask(length: int, like: torch.Tensor) -> torch.Tensor:
     """What is added to the scores so that no position sees a later one: (1, 1, length, length)."""
-    floor = torch.finfo(torch.float32).min
-    return torch.full((length, length), floor, device=like.device).triu(1)[None, None]
+    floor = torch.finfo(like.dtype).min
+    return torch.full((length, length), floor, dtype=like.dtype, device=like.device).triu(1)[None, None]
+
+
+def window_mask(length: int, window: int, like: torch.Tensor) -> torch.Tensor:
+    """The same where a position sees itself and the `window` - 1 before it."""
+    seen = torch.ones(length, length, dtype=torch.bool, device=like.device).tril().triu(1 - window)
+    floor = torch.finfo(like.dtype).min
+    return torch.zeros(length, length, dtype=like.dtype, device=like.device).masked_fill(~seen, floor)[None, None]
 
 
 def prepare_causal(tensors: Tensors, local: Local, config: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions
+from hulk.runtime.models.lean import project
 
 
 class BertEmbedding(LayerModule):
@@ -58,7 +59,7 @@ class BertHead(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to logits."""
-        return (self.decoder(self.transform(tensors[0])),)
+        return (project(self.decoder, self.transform(tensors[0])),)
 
 
 class RobertaHead(LayerModule):
@@ -73,7 +74,7 @@ class RobertaHead(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to logits."""
-        return (self.decoder(self.layer_norm(torch.nn.functional.gelu(self.dense(tensors[0])))),)
+        return (project(self.decoder, self.layer_norm(torch.nn.functional.gelu(self.dense(tensors[0])))),)
 
 
 def bert_layers(model: Any) -> list[LayerModule]:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions, prepare_causal
+from hulk.runtime.models.base import (
+    LayerModule,
+    Local,
+    Style,
+    Styles,
+    Tensors,
+    causal_mask,
+    positions,
+    prepare_causal,
+    window_mask,
+)
+from hulk.runtime.models.lean import fused, project, weighed
 
 
 class GptEmbedding(LayerModule):
@@ -52,7 +63,7 @@ class Gpt2Block(LayerModule):
 
 
 class GptNeoBlock(LayerModule):
-    """One GPT-Neo block; its attention masks by itself, since half of the blocks only look back a window."""
+    """One GPT-Neo block; half of the blocks only look back a window. Its scores are not scaled."""
 
     styles: ClassVar[Styles] = {
         "block.attn.attention.q_proj": Style.COLUMNS,
@@ -63,10 +74,29 @@ class GptNeoBlock(LayerModule):
         "block.mlp.c_proj": Style.ROWS,
     }
     again = True
+    unused = ("bias",)  # a mask of the longest sequence; here the blocks of a stage share one
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: Any, config: Any) -> None:
         super().__init__()
-        self.block = block
+        self.block, self.eager = block, config._attn_implementation == "eager"
+        attention = block.attn.attention
+        self.window = config.window_size if attention.attention_type == "local" else None
+
+    @property
+    def _mask_name(self) -> str:
+        return "mask" if self.window is None else f"mask of {self.window}"
+
+    def prepare(self, tensors: Tensors, local: Local) -> None:
+        """The mask of this block's kind; fused attention knows the plain causal one by itself."""
+        if self._mask_name in local:
+            return
+        length = tensors[0].shape[1]
+        if self.window is None:
+            local["mask"] = causal_mask(length, tensors[0]) if self.eager else None
+        elif self.eager or self.window < length:
+            local[self._mask_name] = window_mask(length, self.window, tensors[0])
+        else:
+            local[self._mask_name] = None
 
     def divide(self, ranks: int) -> None:
         """This rank's heads."""
@@ -74,7 +104,20 @@ class GptNeoBlock(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to hidden states."""
-        return (self.block(tensors[0])[0],)
+        hidden, block = tensors[0], self.block
+        attention = block.attn.attention
+        normed, mask = block.ln_1(hidden), local[self._mask_name]
+        shape = (*normed.shape[:2], attention.num_heads, attention.head_dim)
+        parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+        query, key, value = (part(normed).view(shape).transpose(1, 2) for part in parts)
+        drop = attention.attn_dropout.p if attention.training else 0.0
+        if self.eager:
+            mixed = weighed(query, key, value, mask=mask, dropout=drop)
+        else:
+            mixed = fused(query, key, value, mask=mask, causal=mask is None, dropout=drop, scale=1.0)
+        joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
+        hidden = hidden + attention.resid_dropout(attention.out_proj(joined))
+        return (hidden + block.mlp(block.ln_2(hidden)),)
 
 
 class GptHead(LayerModule):
@@ -88,7 +131,7 @@ class GptHead(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to logits."""
-        return (self.lm_head(self.ln_f(tensors[0])),)
+        return (project(self.lm_head, self.ln_f(tensors[0])),)
 
 
 def gpt2_layers(model: Any) -> list[LayerModule]:
@@ -100,4 +143,4 @@ def gpt2_layers(model: Any) -> list[LayerModule]:
 def gpt_neo_layers(model: Any) -> list[LayerModule]:
     """The layers of GPTNeoForCausalLM."""
     core = model.transformer
-    return [GptEmbedding(core), *(GptNeoBlock(block) for block in core.h), GptHead(model)]
+    return [GptEmbedding(core), *(GptNeoBlock(block, model.config) for block in core.h), GptHead(model)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions, prepare_causal
+from hulk.runtime.models.lean import project
 
 
 class LlamaEmbedding(LayerModule):
@@ -61,7 +62,7 @@ class LlamaHead(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to logits."""
-        return (self.lm_head(self.norm(tensors[0])),)
+        return (project(self.lm_head, self.norm(tensors[0])),)
 
 
 def llama_layers(model: Any) -> list[LayerModule]:

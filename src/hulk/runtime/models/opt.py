@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions, prepare_causal
+from hulk.runtime.models.lean import project
 
 
 class OptEmbedding(LayerModule):
@@ -70,7 +71,7 @@ class OptHead(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to logits."""
-        return (self.lm_head(self.project_out(self.final_layer_norm(tensors[0]))),)
+        return (project(self.lm_head, self.project_out(self.final_layer_norm(tensors[0]))),)
 
 
 def opt_layers(model: Any) -> list[LayerModule]:

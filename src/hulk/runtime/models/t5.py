@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, causal_mask
+from hulk.runtime.models.lean import fused, project, weighed
 
 
 class T5Embedding(LayerModule):
@@ -60,9 +61,9 @@ class T5EncoderBlock(LayerModule):
     }
     again = True
 
-    def __init__(self, block: Any, first: Any) -> None:
+    def __init__(self, block: Any, first: Any, config: Any) -> None:
         super().__init__()
-        self.block = block
+        self.block, self.eager = block, config._attn_implementation == "eager"
         attention = first.layer[0].SelfAttention
         self.table = attention.relative_attention_bias
         self._buckets = attention._relative_position_bucket
@@ -76,7 +77,7 @@ class T5EncoderBlock(LayerModule):
         """What is added to the scores for the distance of two positions: (1, heads, length, length)."""
         where = torch.arange(length, device=like.device)
         values: torch.Tensor = self.table(self._buckets(where[None, :] - where[:, None], **self._shape))
-        return values.permute(2, 0, 1)[None]
+        return values.permute(2, 0, 1)[None].contiguous()  # fused attention takes no other layout
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The position bias."""
@@ -89,7 +90,35 @@ class T5EncoderBlock(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to hidden states."""
-        return (self.block(tensors[0], position_bias=local["encoder bias"])[0],)
+        hidden = self._attend(self.block.layer[0], tensors[0], None, local["encoder bias"])
+        return (self._feed(hidden),)
+
+    def _attend(
+        self, part: Any, hidden: torch.Tensor, source: torch.Tensor | None, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """One attention of a block and its residual; over itself, or over the encoder's output. Scores are not
+        scaled."""
+        attention = part.SelfAttention if source is None else part.EncDecAttention
+        normed = part.layer_norm(hidden)
+        seen = normed if source is None else source
+        query, key, value = (
+            project(x).view(*x.shape[:2], attention.n_heads, attention.key_value_proj_dim).transpose(1, 2)
+            for project, x in ((attention.q, normed), (attention.k, seen), (attention.v, seen))
+        )
+        drop = attention.dropout if attention.training else 0.0
+        if self.eager:
+            mixed = weighed(query, key, value, mask=bias, dropout=drop)
+        else:
+            mixed = fused(query, key, value, mask=bias, dropout=drop, scale=1.0)
+        joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
+        result: torch.Tensor = hidden + part.dropout(attention.o(joined))
+        return result
+
+    def _feed(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The feed-forward and its residual."""
+        part = self.block.layer[-1]
+        result: torch.Tensor = hidden + part.dropout(part.DenseReluDense(part.layer_norm(hidden)))
+        return result
 
 
 class T5DecoderBlock(T5EncoderBlock):
@@ -125,8 +154,9 @@ class T5DecoderBlock(T5EncoderBlock):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """(encoder's output, hidden) to the same."""
         encoded, hidden = tensors
-        bias = local["decoder bias"]
-        return encoded, self.block(hidden, position_bias=bias, encoder_hidden_states=encoded)[0]
+        hidden = self._attend(self.block.layer[0], hidden, None, local["decoder bias"])
+        hidden = self._attend(self.block.layer[1], hidden, encoded, None)
+        return encoded, self._feed(hidden)
 
 
 class T5Head(LayerModule):
@@ -141,7 +171,7 @@ class T5Head(LayerModule):
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """The decoder's last hidden states to logits."""
-        return (self.lm_head(self.dropout(self.norm(tensors[1])) * self.scale),)
+        return (project(self.lm_head, self.dropout(self.norm(tensors[1])) * self.scale),)
 
 
 def t5_layers(model: Any) -> list[LayerModule]:
@@ -152,8 +182,8 @@ def t5_layers(model: Any) -> list[LayerModule]:
     encoder, decoder = model.encoder.block, model.decoder.block
     return [
         T5Embedding(model),
-        *(T5EncoderBlock(block, encoder[0]) for block in encoder),
+        *(T5EncoderBlock(block, encoder[0], model.config) for block in encoder),
         T5DecoderEmbedding(model),
-        *(T5DecoderBlock(block, decoder[0]) for block in decoder),
+        *(T5DecoderBlock(block, decoder[0], model.config) for block in decoder),
         T5Head(model),
     ]

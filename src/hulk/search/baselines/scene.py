@@ -75,7 +75,7 @@ class Scene:
     def room(self, machines: Iterable[int]) -> float:
         """Bytes that tensors can have on these machines' GPUs."""
         hosts = (self.cluster.machines[machine] for machine in machines)
-        return sum(host.gpus * max(0.0, host.memory - self.engine.reserved(host.gpu)) for host in hosts)
+        return sum(host.gpus * max(0.0, self.engine.capacity(host.gpu, host.memory)) for host in hosts)
 
     def reachable(self, space: JobSpace, machines: Sequence[int]) -> list[int]:
         """Of these machines, many that all reach each other: places by power, each kept if it reaches those before."""

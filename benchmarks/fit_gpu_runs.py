@@ -1,0 +1,116 @@
+"""Fit the constants of Hulk's own runtime on a GPU type (`hulk.cost.own.OWN`) to all of its readings at once.
+
+    python benchmarks/fit_gpu_runs.py            errors of the fit, errors with each run left out, and the constants
+
+Least squares of the logarithms of predicted over measured steps (soft_l1), with a weak pull towards the constants of
+eager PyTorch. No constant belongs to a run, a model or a family.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from common import Report, parser
+from gpu_cases import Row, load_case, read_rows
+from gpu_runs import PLANS, READINGS
+from hulk.cost import own
+from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import TORCH
+from hulk.cost.price import price_job
+from hulk.cost.report import JobPrice
+from hulk.cost.roofline import FITTED, Constants
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan
+
+NAMES = (
+    "half", "fp32_wide", "fused_forward", "fused_backward", "moved_forward", "moved_backward", "logits_forward",
+    "logits_backward", "launch_forward", "launch_backward",
+)  # fmt: skip
+PULL = 0.05
+"""Weight of the pull towards the constants of eager PyTorch, against 1 for a run."""
+SCALE = 0.1
+"""Errors above this count less than their square."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run with its reading."""
+
+    row: Row
+    job: Job
+    plan: JobPlan
+    cluster: Cluster
+
+
+def cases(gpu: str) -> list[Case]:
+    """All readings of a GPU type that have a time."""
+    found = []
+    for row in [*read_rows(READINGS), *read_rows(PLANS)]:
+        if row["gpu"] == gpu and row.get("step_s"):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(Case(row, *load_case(row, Path(folder))))
+    return found
+
+
+def errors(constants: Constants, runs: list[Case], gpu: str) -> np.ndarray:
+    """log(predicted / measured), from the roofline alone: no profile is used."""
+    before, own.OWN = own.OWN, {gpu: constants}
+    try:
+        steps = []
+        for run in runs:
+            price = price_job(run.job, run.plan, run.cluster, compute=ComputeModel(), engine=TORCH)
+            assert isinstance(price, JobPrice)
+            steps.append(price.step / run.row["step_s"])
+        return np.log(steps)
+    finally:
+        own.OWN = before
+
+
+def fit(runs: list[Case], gpu: str, start: np.ndarray, *, tries: int | None = None) -> np.ndarray:
+    """Logarithms of the constants."""
+    prior = np.log([getattr(FITTED, name) for name in NAMES])
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([errors(made(values), runs, gpu), PULL * (values - prior)])
+
+    result: np.ndarray = least_squares(residuals, start, loss="soft_l1", f_scale=SCALE, max_nfev=tries).x
+    return result
+
+
+def made(values: np.ndarray) -> Constants:
+    """Constants from their logarithms."""
+    return replace(FITTED, **dict(zip(NAMES, np.exp(values).tolist(), strict=True)))
+
+
+def main() -> int:
+    """Command line."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--gpu", default="h200", help="catalogue name of the GPU type")
+    given = arguments.parse_args()
+    runs = cases(given.gpu)
+    best = fit(runs, given.gpu, np.log([getattr(FITTED, name) for name in NAMES]))
+    inside = np.expm1(errors(made(best), runs, given.gpu))
+    left_out = []
+    for index, run in enumerate(runs):
+        others = fit(runs[:index] + runs[index + 1 :], given.gpu, best, tries=10)
+        left_out.append(float(np.expm1(errors(made(others), [run], given.gpu))[0]))
+    report = Report("fit_gpu_runs")
+    rows = [[r.row["name"], f"{a:+.1%}", f"{b:+.1%}"] for r, a, b in zip(runs, inside, left_out, strict=True)]
+    report.table("runs", ["run", "error", "left out of the fit"], rows)
+    report.note("\n".join(f"{name}={np.exp(value):.4g}," for name, value in zip(NAMES, best, strict=True)))
+    report.figure("mean_error_percent", float(100 * np.abs(inside).mean()))
+    report.figure("worst_error_percent", float(100 * np.abs(inside).max()))
+    report.figure("left_out.mean_error_percent", float(100 * np.abs(left_out).mean()))
+    report.figure("left_out.worst_error_percent", float(100 * np.abs(left_out).max()))
+    return report.finish(given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What a layer takes in Hulk's own runtime, where that is not what eager PyTorch with transformers' modules takes.
+
+The roofline's constants stand for transformers' own blocks, measured alone. The runtime has fewer kernels, adds up the
+gradients of every microbatch in fp32, and computes its loss over some rows of the logits at a time. For a GPU type
+whose runs were measured (benchmarks/data/h200_runs.jsonl) it has constants of its own, fitted to all of those runs at
+once; times of layers, measured ones too, are changed by the ratio of the two rooflines. docs/accuracy.md has the
+errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from hulk.cost import roofline
+from hulk.cost.compute import LayerTime
+from hulk.cost.roofline import FITTED, Constants
+from hulk.domain.gpu import GpuType, Precision
+from hulk.domain.job import Attention
+from hulk.domain.model import Layer
+
+REACHED = 0.8
+"""Share of the peak bandwidth that plain additions and copies of large tensors reach."""
+
+# As benchmarks/fit_gpu_runs.py finds them.
+OWN: Mapping[str, Constants] = MappingProxyType(
+    {
+        "h200": replace(
+            FITTED,
+            half=1.383,
+            fp32_wide=1.343,
+            fused_forward=0.5385,
+            fused_backward=2.413,
+            moved_forward=3.161,
+            moved_backward=2.339,
+            logits_forward=9.367,
+            logits_backward=0.8996,
+            launch_forward=9.343e-05,
+            launch_backward=6.674e-05,
+        )
+    }
+)
+
+
+def adding_seconds(params: float, gpu: GpuType, precision: Precision) -> float:
+    """Seconds to add a microbatch's gradients to those before, in fp32: it reads both and writes one."""
+    return params * (precision.bytes + 8.0) / (gpu.memory_bandwidth * REACHED)
+
+
+def settling_seconds(params: float, gpu: GpuType, precision: Precision) -> float:
+    """Seconds after an update: gradients set to zero, and 16-bit weights made of the fp32 ones. As `own_times`, where
+    it was measured."""
+    if gpu.name not in OWN:
+        return 0.0
+    return params * (4.0 if precision.bytes == 4 else 10.0) / (gpu.memory_bandwidth * REACHED)
+
+
+def own_times(
+    time: LayerTime,
+    layer: Layer,
+    gpu: GpuType,
+    *,
+    precision: Precision,
+    attention: Attention,
+    microbatch: int,
+    tensor_parallel: int,
+) -> LayerTime:
+    """A layer's time in the runtime, from the time that eager PyTorch takes; the same on a GPU type without constants
+    of its own."""
+    constants = OWN.get(gpu.name)
+    if constants is None:
+        return time
+    now, before = (
+        roofline.layer_time(
+            some,
+            gpu,
+            precision=precision,
+            attention=attention,
+            microbatch=microbatch,
+            tensor_parallel=tensor_parallel,
+            constants=how,
+        )
+        for some, how in ((layer.own or layer, constants), (layer, FITTED))
+    )
+    params = (layer.params_split - layer.tied) / tensor_parallel + layer.params_whole
+    forward, backward = time.forward * now[0] / before[0], time.backward * now[1] / before[1]
+    return LayerTime(forward, backward + adding_seconds(params, gpu, precision), time.origin)

@@ -1,0 +1,121 @@
+"""Operations that keep little: one kernel each, with nothing in between that backward would have to hold.
+
+transformers composes RMS norms and the tanh form of gelu of several operations, in fp32, each of which keeps its input;
+its fused attention has kernels for some cases only. What is here computes the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from hulk.cost.memory import PADDED
+
+FUSED = "hulk-fused"
+"""The name of this module's attention among transformers' own."""
+_RMS_NORMS = ("LlamaRMSNorm", "T5LayerNorm")
+_TANH_GELUS = ("NewGELUActivation", "FastGELUActivation", "GELUTanh", "PytorchGELUTanh")
+
+
+def lighten(model: nn.Module) -> None:
+    """Put torch's own RMS norm and gelu in the place of composed ones; the parameters stay the same objects."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            kind = type(child).__name__
+            if kind in _RMS_NORMS:
+                weight, eps = child.weight, float(child.variance_epsilon)  # type: ignore[arg-type]
+                norm = nn.RMSNorm(weight.shape[0], eps=eps, device="meta")  # type: ignore[index]
+                norm.weight = weight  # type: ignore[assignment]
+                setattr(module, name, norm)
+            elif kind in _TANH_GELUS:
+                setattr(module, name, nn.GELU(approximate="tanh"))
+
+
+def project(head: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    """The output projection. A GPU would take two to four times as long for 16-bit products of sizes that are no
+    multiple of 8; so there some logits are added that no token has, of probability 0."""
+    weight, bias = head.weight, head.bias
+    assert isinstance(weight, torch.Tensor)
+    more = -weight.shape[0] % PADDED
+    if not more or not weight.is_cuda or weight.dtype is torch.float32 or isinstance(weight, DTensor):
+        result: torch.Tensor = head(hidden)
+        return result
+    floor = torch.finfo(weight.dtype).min
+    plain = bias if isinstance(bias, torch.Tensor) else weight.new_zeros(weight.shape[0])
+    return nn.functional.linear(
+        hidden, nn.functional.pad(weight, (0, 0, 0, more)), nn.functional.pad(plain, (0, more), value=floor)
+    )
+
+
+def register() -> None:
+    """Make `fused` known to transformers, whose blocks call their attention by name."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(FUSED, _called_by_transformers)
+
+
+def _called_by_transformers(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention in the form that transformers asks for: the result is (batch, tokens, heads, width)."""
+    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+    result = fused(
+        query,
+        key,
+        value,
+        mask=attention_mask,
+        causal=causal and attention_mask is None and query.shape[2] > 1,
+        dropout=dropout,
+        scale=scaling,
+    )
+    return result.transpose(1, 2).contiguous(), None
+
+
+def fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Attention without a score matrix in memory; all of shape (batch, heads, tokens, width). `mask` is added to the
+    scores and may have a gradient."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1 and (mask is not None or query.dtype is torch.float32):
+        # torch's kernels of these cases know no groups; it would keep the scores instead.
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+        groups = 1
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=groups > 1
+    )
+
+
+def weighed(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """The same, not scaled, with the score matrix in memory, and in fp32 where it is weighed."""
+    scores = torch.matmul(query, key.transpose(-1, -2))
+    if mask is not None:
+        scores = scores + mask
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+    return torch.matmul(nn.functional.dropout(weights, dropout, training=dropout > 0.0), value)

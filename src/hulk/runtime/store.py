@@ -1,0 +1,78 @@
+"""A stage's parameters: as its layers compute with them, their gradients, and what the optimizer updates.
+
+With fp32 these are one tensor and its gradient. With bf16 the layers have bf16 weights; gradients are added up in fp32,
+and the optimizer updates an fp32 copy, of which the layers get a rounded one: 2 + 4 + 4 bytes a parameter beside the
+optimizer's own state. Where the optimizer is sharded, only a parameter's owner has that copy.
+
+Gradients stay where they are from step to step, so that memory is the same in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from hulk.runtime.slices import local
+
+
+class Store:
+    """The parameters of one rank, by name.
+
+    working   what the layers compute with
+    masters   what the optimizer updates, in fp32: the working parameters themselves where those are in fp32
+    """
+
+    def __init__(
+        self, working: Mapping[str, nn.Parameter], whole: Mapping[str, torch.Tensor], *, mine: Callable[[str], bool]
+    ) -> None:
+        """`whole` has the values in fp32, as the working parameters are sliced; `mine` says what this rank updates."""
+        self.working = dict(working)
+        self.masters: dict[str, nn.Parameter] = {}
+        self._gradients: dict[str, torch.Tensor] = {}
+        for name, parameter in self.working.items():
+            plain = parameter.dtype is torch.float32
+            gradient = torch.zeros_like(parameter.detach(), dtype=torch.float32)
+            self._gradients[name] = gradient
+            if plain:
+                parameter.grad = gradient
+            if mine(name):
+                self.masters[name] = parameter if plain else nn.Parameter(whole[name])
+                self.masters[name].grad = gradient
+
+    def gradient(self, name: str) -> torch.Tensor:
+        """A parameter's gradient so far, in fp32."""
+        return self._gradients[name]
+
+    def watch(self, passed: Callable[[str], None]) -> None:
+        """Call `passed` whenever a backward pass has added to a parameter's gradient."""
+        for name, parameter in self.working.items():
+            hook = partial(self._added, name=name, passed=passed)
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _added(self, parameter: Any, name: str, passed: Callable[[str], None]) -> None:
+        gradient, total = parameter.grad, self._gradients[name]
+        if gradient is not total:
+            if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
+                # torch leaves the gradient of a divided embedding whole on every rank.
+                gradient = gradient.redistribute(placements=parameter.placements)
+            if parameter.dtype is torch.float32:  # torch has added up what was there already
+                total.copy_(gradient)
+                parameter.grad = total
+            else:
+                total.add_(gradient)
+                parameter.grad = None
+        passed(name)
+
+    def settle(self) -> None:
+        """The optimizer has made its step: round what it updated, and begin new gradients."""
+        with torch.no_grad():
+            rounded = [(self.working[name], master) for name, master in self.masters.items()]
+            pairs = [(local(parameter), local(master)) for parameter, master in rounded if parameter is not master]
+            if pairs:
+                torch._foreach_copy_([parameter for parameter, _ in pairs], [master for _, master in pairs])
+            torch._foreach_zero_([local(gradient) for gradient in self._gradients.values()])
