@@ -18,10 +18,9 @@ from random import Random
 import numpy as np
 
 from common import Report, parser
-from hulk.cost import step
 from hulk.cost.compute import ComputeModel
 from hulk.cost.prepared import Prepared, prepare
-from hulk.cost.price import price_plan
+from hulk.cost.price import closed_form, price_plan
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import Precision
@@ -150,12 +149,6 @@ def played(case: Case, compute: ComputeModel) -> list[tuple[float, float, float]
     return found
 
 
-def closed_form(one: Prepared) -> float:
-    """Seconds of a job's step as a search takes it."""
-    ends = np.zeros((2, len(one.stages)))
-    return float(step.step_seconds(one.book.tables, one.encoded, one.durations, one.sets, ends[0], ends[1], step.ALL))
-
-
 @dataclass(frozen=True)
 class Planned:
     """A plan that the planner made: how far price and closed forms are from the simulator, at most over its jobs; what
@@ -173,7 +166,7 @@ def plan_one(name: str, cluster: Cluster, jobs: Sequence[Job], compute: ComputeM
     plan = plan_jobs(cluster, jobs, compute=compute).plan
     found = played(Case(cluster, tuple(job for job in jobs if job.name in plan.jobs), plan), compute)
     ready = [prepare(job, plan.jobs[job.name], cluster, compute=compute) for job in jobs if job.name in plan.jobs]
-    closed = [closed_form(one) for one in ready if isinstance(one, Prepared)]
+    closed = [closed_form(one, one.book.tables) for one in ready if isinstance(one, Prepared)]
     best = np.inf
     for region in cluster.regions if len(cluster.regions) > 1 else ():
         own = tuple(cluster.in_region(region.name))

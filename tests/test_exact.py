@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, MEGATRON_DEEPSPEED, Engine
 from hulk.cost.layers import build_model
-from hulk.cost.price import price_job
-from hulk.cost.report import JobPrice
+from hulk.cost.prepared import Prepared, prepare
+from hulk.cost.price import closed_form
 from hulk.cost.step import seconds_of
 from hulk.cost.tables import empty_durations, encode, make_book
 from hulk.domain.architecture import Architecture, Family
@@ -158,9 +158,9 @@ def exact_cost(cluster: Cluster, jobs: Sequence[Job], engine: Engine = HULK) -> 
         its = seconds[job.name]
         assert (its is None) == (job.name in plan.waiting)
         if its is not None:
-            price = price_job(job, plan.jobs[job.name], cluster, compute=COMPUTE, engine=engine)
-            assert isinstance(price, JobPrice)
-            assert price.step == pytest.approx(its, rel=1e-9)
+            ready = prepare(job, plan.jobs[job.name], cluster, compute=COMPUTE, engine=engine)
+            assert isinstance(ready, Prepared)
+            assert closed_form(ready, ready.book.tables) == pytest.approx(its, rel=1e-9)
     if plan.waiting:
         return None
     return sum(job_cost(job, seconds[job.name]) for job in jobs)

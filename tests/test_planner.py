@@ -247,13 +247,13 @@ def test_jobs_that_share_a_trunk_are_priced_together():
 
 def test_machines_of_one_place_that_are_kept_apart_share_no_sums():
     text = """
-regions: {a: {at: [50, 0]}, b: {at: [45, 10]}}
+regions: {east: {at: [50, 0]}, west: {at: [45, 10]}}
 machines:
-  - {name: a, count: 3, region: a, gpu: a100-40, gpus: 1}
-  - {name: b, region: b, gpu: rtx-3090, gpus: 1}
+  - {name: a, count: 3, region: east, gpu: a100-40, gpus: 1}
+  - {name: b, region: west, gpu: rtx-3090, gpus: 1}
 links:
-  - {inside: a, blocked: true}
-  - {between: [a, b], latency: 5 ms, bandwidth: 10 Gbit/s}
+  - {inside: east, blocked: true}
+  - {between: [east, west], latency: 5 ms, bandwidth: 10 Gbit/s}
 """
     where, jobs = cluster(text), [job("bert-large", 256)]
     result = quick(where, jobs, evaluations=3000)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.prepared import Prepared, prepare
-from hulk.cost.price import price_job
+from hulk.cost.price import price_job, step_of
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, pair
 from hulk.domain.gpu import GpuType
@@ -69,9 +69,9 @@ class _Case:
         found = recut(self.job, plan, cluster, compute=self.compute, engine=self.engine)
         if sum(p.microbatches for p in plan.pipelines) * plan.microbatch_size != self.job.global_batch:
             return found
-        same = price_job(self.job, plan, cluster, compute=self.compute, engine=self.engine)
-        if isinstance(same, JobPrice) and (found is None or same.step < found[1]):
-            return plan, same.step
+        same = step_of(self.job, plan, cluster, compute=self.compute, engine=self.engine)
+        if same is not None and (found is None or same < found[1]):
+            return plan, same
         return found
 
 
@@ -111,7 +111,8 @@ def suggest(
 
 def _improvements(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[WhatIf]:
     """All improvements of one job that are worth a line."""
-    name, before = case.job.name, case.price.step
+    name = case.job.name
+    before = step_of(case.job, case.plan, case.cluster, compute=case.compute, engine=case.engine) or case.price.step
     again = case.best(case.plan, case.cluster)
     if again is not None and again[1] < before * (1 - _LEAST_GAIN):
         yield _whatif("the same machines with the layers cut and the batch shared anew", name, before, again[1])

@@ -21,6 +21,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 
+LARGE = 300
+"""Stages of a plan beyond which playing it takes about a second."""
+
 
 def price_job(
     job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK
@@ -30,6 +33,24 @@ def price_job(
     if isinstance(prepared, Infeasible):
         return prepared
     return _price(prepared, play([prepared])[0])
+
+
+def step_of(job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK) -> float | None:
+    """Seconds of a step, for whoever compares many plans; None where it cannot run. As it plays or, of plans so large
+    that playing takes a second, as a search takes it."""
+    prepared = prepare(job, plan, cluster, compute=compute, engine=engine)
+    if isinstance(prepared, Infeasible):
+        return None
+    if len(prepared.stages) > LARGE and not engine.message_sums:
+        return closed_form(prepared, prepared.book.tables)
+    return _price(prepared, play([prepared])[0]).step
+
+
+def closed_form(prepared: Prepared, tables: Tables) -> float:
+    """Seconds of a step by the closed forms of `hulk.cost.step`."""
+    ends = np.zeros((2, len(prepared.stages)))
+    encoded, durations = prepared.encoded, prepared.durations
+    return float(step_seconds(tables, encoded, durations, prepared.sets, ends[0], ends[1], ALL))
 
 
 def _price(prepared: Prepared, played: Played) -> JobPrice:
@@ -74,9 +95,7 @@ def price_plan(
 def _alone(prepared: Prepared, total: float, played: Played) -> float:
     """Seconds of a step that takes `total` if nothing were shared: the passes, messages and sums without waiting for
     others, and what comes on top of them as it is."""
-    ends = np.zeros((2, len(prepared.stages)))
-    tables = without_sharing(prepared.book.tables)
-    alone = step_seconds(tables, prepared.encoded, prepared.durations, prepared.sets, ends[0], ends[1], ALL)
+    alone = closed_form(prepared, without_sharing(prepared.book.tables))
     return min(total, alone + total - played.seconds)
 
 

@@ -100,7 +100,9 @@ def judge(
 def _verdict(network: Proposing, scene: Scene, samples: int, rounds: int | None) -> Verdict:
     example, search, packed = scene.example, scene.search, scene.search.packed
     search.rng = np.random.default_rng([example.seed, 0])
-    search.learned.served[:] = 0  # what served in an earlier look must not help this one
+    # What served, and what is known, from an earlier look must not help this one.
+    search.learned.served[:] = 0
+    search.bench.memo.keys[:] = 0
     best = float(example.costs[0])
     label = _cost(search, owners(packed, example.tables[0]))
     draws = np.random.default_rng([example.seed, 1])

@@ -9,6 +9,7 @@ import numpy as np
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
+from hulk.cost.price import step_of
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, ScheduleKind, Stage
@@ -78,7 +79,11 @@ def recut(
     skeleton = skeleton_of(plan, own)
     if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
         return None
-    return space.plan(skeleton) if space.seconds(skeleton) >= 0 else None
+    if space.seconds(skeleton) < 0:
+        return None
+    again, _ = space.plan(skeleton)
+    seconds = step_of(job, again, own, compute=compute, engine=engine)
+    return None if seconds is None else (again, seconds)
 
 
 def keep_gpus(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hulk.cost.price import price_job, price_plan
+from hulk.cost.price import LARGE, price_job, price_plan, step_of
 from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
 from hulk.domain.job import Job
@@ -27,7 +27,6 @@ _DENSE = (*range(17), 20, 24, 28, 30, 32)
 _NEAR, _MOST = 1.03, 4
 _NEAR_CROWDED, _MOST_CROWDED = 1.3, 32
 _CROWDED = 1.02
-_LARGE = 300  # stages: beyond, playing takes a second
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     if space.seconds(skeleton) < 0:
         return []
     found = [space.plan(skeleton)]
-    if sum(len(chain) for chain in skeleton.chains) > _LARGE:
+    if sum(len(chain) for chain in skeleton.chains) > LARGE:
         return [_Made(found[0][0], Outcome(found[0][1]))]  # played once, with the other jobs
     crowded = _played(space, found[0][0]) > _CROWDED * found[0][1]
     if space.is_small(skeleton) or crowded:
@@ -121,9 +120,9 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
 
 def _played(space: JobSpace, plan: JobPlan) -> float:
     """Seconds of a step of a plan that fits, as it plays."""
-    price = price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
-    assert isinstance(price, JobPrice), price
-    return price.step
+    seconds = step_of(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
+    assert seconds is not None, "the search made a plan that cannot run"
+    return seconds
 
 
 def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
