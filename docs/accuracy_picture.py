@@ -63,8 +63,9 @@ def points() -> list[Point]:
         own = import_module("gpu_runs")
         found += [
             Point("hulk", float(row["step_s"]), own.predict(row, compute).step)
-            for row in own.read_rows(own.READINGS)
-            if not row.get("failed")
+            for path in (own.READINGS, own.PLANS)
+            for row in own.read_rows(path)
+            if row.get("step_s") is not None
         ]
     return found
 
