@@ -266,20 +266,21 @@ def _any_blocked(tables: Tables, plan: Encoded) -> bool:
 
 @lean
 def ring_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, float]:
-    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes, as slow as the slowest hop.
-    (Seconds on the wire, seconds of latency.)"""
+    """Ring all-reduce (Patarasuk and Yuan, 2009): 2 (n − 1) rounds of size / n bytes. (Seconds on the wire, as slow as
+    the slowest hop; seconds of latency: nobody waits for the whole ring, so every part of the sum travels 2 (n − 1) of
+    the hops, nearly twice around.)"""
     n = members.shape[0]
     if n < 2:
         return 0.0, 0.0
-    slowest, longest = 0.0, 0.0
+    slowest, around = 0.0, 0.0
     for i in range(n):
         a, b = members[i], members[(i + 1) % n]
         wait, wire = transfer_seconds(tables, plan, a, b, size / n, flows)
         if plan.machine[a] != plan.machine[b]:
             wire /= min(tables.ring_share[plan.place[a]], tables.ring_share[plan.place[b]])
         slowest = max(slowest, wire)
-        longest = max(longest, wait)
-    return 2 * (n - 1) * slowest, 2 * (n - 1) * longest
+        around += wait
+    return 2 * (n - 1) * slowest, 2 * (n - 1) / n * around
 
 
 @kernel
@@ -423,7 +424,8 @@ def _sync(
         a, b = out.set_first[i], out.set_last[i]
         params = tables.split[b + 1] - tables.split[a] + tables.whole[b + 1] - tables.whole[a]
         size = params * tables.wire_bytes
-        last_share = 1.0 / max(1.0, np.ceil(size / tables.bucket)) if tables.overlap_sync else 1.0
+        buckets = max(1.0, np.ceil(size / tables.bucket))
+        last_share = 1.0 / buckets if tables.overlap_sync else 1.0
         begin, made = 0.0, 0.0  # when the first bucket can go, and when the last one is there
         for p in range(replicas):
             if plan.first[holders[p]] > a:
@@ -436,9 +438,10 @@ def _sync(
             made = max(made, ready, free[n])
             ready -= (1.0 - last_share) * (tables.backward[k, b + 1] - tables.backward[k, a])
             begin = max(begin, ready, free[n])
+        waits = buckets * out.set_wait[i]  # each bucket's sum waits for its own messages
         wire = out.set_seconds[i] - out.set_wait[i]
-        end = max(begin + wire, made + last_share * wire)
-        end = max(end, _sum_through(tables, plan, shared, holders, size, begin)) + out.set_wait[i]
+        through = max(wire, _sum_through(tables, plan, shared, holders, size, begin) - begin)
+        end = max(begin + through + waits, made + last_share * (through + waits))
         for p in range(replicas):
             n = holders[p]
             free[n] = end

@@ -132,9 +132,9 @@ class Traffic:
         fixed = float(seconds) - size / route.limit
         return Wire(route, size, max(fixed, 0.0), latency)
 
-    def gradient_set(self, index: int, share: float, *, is_last: bool) -> Phases:
-        """The sum of a share of a gradient set over its holders, as the job's plan says: a ring, or region by region.
-        Shares of a set follow each other closely: latency counts once, with the last one."""
+    def gradient_set(self, index: int, share: float, *, buckets: int) -> Phases:
+        """The sum of a share of a gradient set over its holders, as the job's plan says: a ring, or region by region;
+        in so many buckets one after the other, each of which waits for its own messages."""
         durations = self._prepared.durations
         params = self._tables.split + self._tables.whole
         params_in_set = float(params[durations.set_last[index] + 1] - params[durations.set_first[index]])
@@ -144,9 +144,7 @@ class Traffic:
             phases = self._by_region(members, size)
         else:
             phases = (self._ring(members, size, self._ranks(members), all_reduce=True),)
-        if is_last:
-            return phases
-        return tuple(tuple(Branch(branch.hops, 0.0) for branch in phase) for phase in phases)
+        return tuple(tuple(Branch(branch.hops, buckets * branch.latency) for branch in phase) for phase in phases)
 
     def shared_parameters(self, stage: int, first: int) -> Phases:
         """The sum of the gradients of parameters that a stage shares with its pipeline's first: a ring of the two."""
@@ -156,8 +154,8 @@ class Traffic:
         return (self._ring(pair, shared * self._tables.wire_bytes, self._ranks(pair), all_reduce=False),)
 
     def _ring(self, members: Sequence[int], size: float, flows: int, *, all_reduce: bool) -> tuple[Branch, ...]:
-        """2 (n − 1) rounds of size / n bytes on every hop; each round waits for the longest way. An engine's own
-        `all_reduce` may reach only a share of the bandwidth."""
+        """2 (n − 1) rounds of size / n bytes on every hop; each part travels as many hops. An engine's own `all_reduce`
+        may reach only a share of the bandwidth."""
         n = len(members)
         if n < 2:
             return ()
@@ -167,7 +165,7 @@ class Traffic:
             for a, b in zip(members, [*members[1:], members[0]], strict=True)
         ]
         hops = tuple(Hop(route, rounds * size / n) for route, _ in ways)
-        return (Branch(hops, rounds * max(latency for _, latency in ways)),)
+        return (Branch(hops, rounds / n * sum(latency for _, latency in ways)),)
 
     def _by_region(self, members: Sequence[int], size: float) -> Phases:
         """Chains add up inside each region onto its first member, those do a ring, and the chains spread the sum."""
@@ -218,12 +216,15 @@ def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
 
     for i in reversed(range(prepared.sets)):
         layers = int(durations.set_first[i]), int(durations.set_last[i])
-        last = _share_of_last_bucket(prepared, layers)
-        for share in (1.0 - last, last) if last < 1.0 else (1.0,):
-            is_last = share == last
+        buckets = _buckets(prepared, layers)
+        parts = [(buckets - 1, False), (1, True)] if prepared.book.tables.overlap_sync else [(buckets, True)]
+        for count, is_last in parts:
+            if count == 0:
+                continue
+            share = count / buckets
             moments = {n: _still_to_do(prepared, n, layers, 0.0 if is_last else share) for n in prepared.holders(i)}
             after = {of_stage[n][-1] for n in moments if of_stage[n]}
-            add(traffic.gradient_set(i, share, is_last=is_last), moments, after, layers)
+            add(traffic.gradient_set(i, share, buckets=count), moments, after, layers)
     for begin, end in pairwise(starts.tolist()):
         for n in range(begin + 1, end):
             if durations.tie_seconds[n] > 0:
@@ -232,14 +233,12 @@ def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
     return found
 
 
-def _share_of_last_bucket(prepared: Prepared, layers: tuple[int, int]) -> float:
-    """Of a set's bytes."""
+def _buckets(prepared: Prepared, layers: tuple[int, int]) -> int:
+    """In how many buckets a set of layers is summed."""
     tables = prepared.book.tables
-    if not tables.overlap_sync:
-        return 1.0
     params = tables.split + tables.whole
     size = float(params[layers[1] + 1] - params[layers[0]]) * tables.wire_bytes
-    return 1.0 / max(1.0, ceil(size / tables.bucket))
+    return max(1, ceil(size / tables.bucket))
 
 
 def _still_to_do(prepared: Prepared, row: int, layers: tuple[int, int], share: float) -> float:

@@ -68,11 +68,11 @@ def capacities(digits: Ints, usage: Ints, most: Ints, replicas: int) -> Ints:
 
 @maker
 def _tree(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[float, float]:
-    """(seconds on the wire, latency) of the worst hop, each at least, of any walk that visits all members: the worst
-    edge of the tree of shortest edges."""
+    """(seconds on the wire of the worst hop, latency of all hops together), each at least, of any walk that visits all
+    members: the worst edge, and all edges, of the tree of shortest edges."""
     n = members.shape[0]
     wire_to, wait_to = np.full(n, np.inf), np.full(n, np.inf)
-    worst_wire, worst_wait = 0.0, 0.0
+    worst_wire, all_waits = 0.0, 0.0
     for which in range(2):
         to = wire_to if which == 0 else wait_to
         done = np.zeros(n, np.bool_)
@@ -91,8 +91,8 @@ def _tree(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[fl
             if which == 0:
                 worst_wire = max(worst_wire, to[at])
             else:
-                worst_wait = max(worst_wait, to[at])
-    return worst_wire, worst_wait
+                all_waits += to[at]
+    return worst_wire, all_waits
 
 
 @maker
@@ -110,10 +110,11 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
         for i in range(n):
             for j in range(i):
                 between, on = _hop(tables, plan, members[i], members[j], size)
-                wire, wait = max(wire, on), max(wait, between)
+                wire = max(wire, on)
+                wait += between if n == 3 else 2 * between
     else:
         wire, wait = _tree(tables, plan, members, size)
-    ring = 2 * (n - 1) * (wire / n + wait)
+    ring = 2 * (n - 1) / n * (wire + wait)
     # Region by region: chains inside regions, then a ring of one member each, as near as any two of theirs are.
     regions = 0
     of = np.zeros(n, np.int64)
@@ -136,6 +137,7 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
             inside = max(inside, wire + wait)
     across = 0.0
     if regions > 1:
+        slowest, waits = 0.0, 0.0  # a region has two of the ring's hops, each of which two regions have
         for r in range(regions):
             wire, wait = np.inf, np.inf
             for i in range(n):
@@ -143,7 +145,9 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
                     if of[i] == r and of[j] != r:
                         between, on = _hop(tables, plan, members[i], members[j], size)
                         wire, wait = min(wire, on), min(wait, between)
-            across = max(across, 2 * (regions - 1) * (wire / regions + wait))
+            slowest = max(slowest, wire)
+            waits += wait
+        across = 2 * (regions - 1) / regions * (slowest + waits)
     return min(ring, 2 * inside + across)
 
 
