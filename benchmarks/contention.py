@@ -135,8 +135,9 @@ def draw_plan(rng: Random, name: str, gpus: list[tuple[str, int]]) -> tuple[Job,
     return Job(name, model, global_batch=batch, precision=rng.choice((Precision.BF16, Precision.FP32))), plan
 
 
-def played(case: Case, compute: ComputeModel) -> list[tuple[float, float, float]]:
-    """Seconds of each job's step: by the price, simulated, simulated as if nothing were shared."""
+def played(case: Case, compute: ComputeModel) -> list[tuple[float, float, float, float]]:
+    """Seconds of each job's step: by the price, simulated, simulated as if nothing were shared, and by the closed forms
+    that a search goes by, which know nothing of other jobs."""
     price = price_plan(case.plan, case.cluster, case.jobs, compute=compute)
     prepared = [prepare(job, case.plan.jobs[job.name], case.cluster, compute=compute) for job in case.jobs]
     ready = [one for one in prepared if isinstance(one, Prepared)]
@@ -145,7 +146,8 @@ def played(case: Case, compute: ComputeModel) -> list[tuple[float, float, float]
     for one in ready:
         said = price.jobs[one.job.name]
         assert isinstance(said, JobPrice)
-        found.append((said.step, together.jobs[one.job.name].step, alone.jobs[one.job.name].step))
+        steps = together.jobs[one.job.name].step, alone.jobs[one.job.name].step
+        found.append((said.step, *steps, closed_form(one, one.book.tables)))
     return found
 
 
@@ -165,8 +167,6 @@ def plan_one(name: str, cluster: Cluster, jobs: Sequence[Job], compute: ComputeM
     """Plan on all machines, and on those of each region alone."""
     plan = plan_jobs(cluster, jobs, compute=compute).plan
     found = played(Case(cluster, tuple(job for job in jobs if job.name in plan.jobs), plan), compute)
-    ready = [prepare(job, plan.jobs[job.name], cluster, compute=compute) for job in jobs if job.name in plan.jobs]
-    closed = [closed_form(one, one.book.tables) for one in ready if isinstance(one, Prepared)]
     best = np.inf
     for region in cluster.regions if len(cluster.regions) > 1 else ():
         own = tuple(cluster.in_region(region.name))
@@ -177,8 +177,8 @@ def plan_one(name: str, cluster: Cluster, jobs: Sequence[Job], compute: ComputeM
             best = min(best, simulated_cost(small, jobs, plan_jobs(small, jobs, compute=compute).plan, compute))
     return Planned(
         name,
-        max((abs(price / together - 1) for price, together, _ in found), default=0.0),
-        max((abs(its / together - 1) for its, (_, together, _) in zip(closed, found, strict=True)), default=0.0),
+        max((abs(price / together - 1) for price, together, _, _ in found), default=0.0),
+        max((abs(closed / together - 1) for _, together, _, closed in found), default=0.0),
         simulated_cost(cluster, jobs, plan, compute),
         best,
     )
@@ -242,15 +242,17 @@ def main() -> int:
     options.add_argument("--worst", type=int, default=12, help="plans to list")
     given = options.parse_args()
     compute = ComputeModel(bundled_profiles())
-    rows, drawn, kept = [], 0, 0
+    rows, closed_errors, drawn, kept = [], [], 0, 0
     while kept < given.plans:
         case = draw_case(Random(f"{given.seed} {drawn}"))
         drawn += 1
         found = played(case, compute)
-        if all(together < (1 + MATTERS) * alone for _, together, alone in found):
+        if all(together < (1 + MATTERS) * alone for _, together, alone, _ in found):
             continue  # nobody waits for others here
         kept += 1
-        for job, (price, together, alone) in zip(case.jobs, found, strict=True):
+        for job, (price, together, alone, closed) in zip(case.jobs, found, strict=True):
+            if len(case.jobs) == 1:
+                closed_errors.append(abs(closed / together - 1))
             rows.append((abs(price / together - 1), drawn - 1, job.name, len(case.jobs), price, together, alone))
     off = np.array([row[0] for row in rows])
     report = Report("contention")
@@ -258,6 +260,8 @@ def main() -> int:
     report.figure("drawn", drawn)
     report.figure("median_error_percent", 100 * float(np.median(off)), most=3)
     report.figure("p95_error_percent", 100 * float(np.percentile(off, 95)), most=10)
+    report.figure("closed_form_median_error_percent", 100 * float(np.median(closed_errors)))
+    report.figure("closed_form_p95_error_percent", 100 * float(np.percentile(closed_errors, 95)))
     worst = sorted(rows, reverse=True)[: given.worst]
     report.table(
         "furthest apart", ["plan", "job", "jobs", "price", "simulated", "not shared"],
