@@ -17,6 +17,7 @@ BENCHMARKS = (
     "step_accuracy",
     "published",
     "gpu_runs",
+    "contention",
     "speed",
     "optimality",
     "paper",
