@@ -54,7 +54,7 @@ _SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
 # With money: choices among the ways to run, of the time limit until the ways are known, and of the moves for deals.
 _CHOICES, _WAYS, _FOR_DEALS = 8, 0.3, 0.2
 # Shares of limits and deadlines left unused where the search was a little over them in full, one after the other.
-_SLACKS = (0.003, 0.02)
+_SLACKS = (0.003, 0.02, 0.1, 0.3)
 # A plan that plays by this factor slower than the search took it for is not taken unseen.
 _NOT_AS_SEARCHED = 1.03
 _FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
