@@ -1,9 +1,9 @@
-"""Fit the constants of Hulk's own runtime on a GPU type (`hulk.cost.own.OWN`) to all of its readings at once.
+"""Fit the constants of Hulk's own runtime on a GPU type (`hulk.cost.own.OWN`) to the readings of its runs at once.
 
     python benchmarks/fit_gpu_runs.py            errors of the fit, errors with each run left out, and the constants
 
 Least squares of the logarithms of predicted over measured steps (soft_l1), with a weak pull towards the constants of
-eager PyTorch. No constant belongs to a run, a model or a family.
+eager PyTorch. No constant belongs to a run, a model or a family. The plans' readings are not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from common import Report, parser
 from gpu_cases import Row, load_case, read_rows
-from gpu_runs import PLANS, READINGS
+from gpu_runs import READINGS
 from hulk.cost import own
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import TORCH
@@ -33,6 +33,7 @@ NAMES = (
     "half", "fp32_wide", "fused_forward", "fused_backward", "moved_forward", "moved_backward", "logits_forward",
     "logits_backward", "launch_forward", "launch_backward",
 )  # fmt: skip
+PRIOR = np.log([*(getattr(FITTED, name) for name in NAMES), 1.0])
 PULL = 0.05
 """Weight of the pull towards the constants of eager PyTorch, against 1 for a run."""
 SCALE = 0.1
@@ -52,16 +53,17 @@ class Case:
 def cases(gpu: str) -> list[Case]:
     """All readings of a GPU type that have a time."""
     found = []
-    for row in [*read_rows(READINGS), *read_rows(PLANS)]:
+    for row in read_rows(READINGS):
         if row["gpu"] == gpu and row.get("step_s"):
             with tempfile.TemporaryDirectory() as folder:
                 found.append(Case(row, *load_case(row, Path(folder))))
     return found
 
 
-def errors(constants: Constants, runs: list[Case], gpu: str) -> np.ndarray:
-    """log(predicted / measured), from the roofline alone: no profile is used."""
-    before, own.OWN = own.OWN, {gpu: constants}
+def errors(values: np.ndarray, runs: list[Case], gpu: str) -> np.ndarray:
+    """log(predicted / measured), from the roofline alone: no profile is used. `values`: as `fit` returns them."""
+    before = own.OWN, own.WATCHED
+    own.OWN, own.WATCHED = {gpu: made(values)}, float(np.exp(values[-1]))
     try:
         steps = []
         for run in runs:
@@ -70,15 +72,14 @@ def errors(constants: Constants, runs: list[Case], gpu: str) -> np.ndarray:
             steps.append(price.step / run.row["step_s"])
         return np.log(steps)
     finally:
-        own.OWN = before
+        own.OWN, own.WATCHED = before
 
 
 def fit(runs: list[Case], gpu: str, start: np.ndarray, *, tries: int | None = None) -> np.ndarray:
-    """Logarithms of the constants."""
-    prior = np.log([getattr(FITTED, name) for name in NAMES])
+    """Logarithms of the constants, and of `own.WATCHED`."""
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        return np.concatenate([errors(made(values), runs, gpu), PULL * (values - prior)])
+        return np.concatenate([errors(values, runs, gpu), PULL * (values - PRIOR)])
 
     result: np.ndarray = least_squares(residuals, start, loss="soft_l1", f_scale=SCALE, max_nfev=tries).x
     return result
@@ -86,7 +87,7 @@ def fit(runs: list[Case], gpu: str, start: np.ndarray, *, tries: int | None = No
 
 def made(values: np.ndarray) -> Constants:
     """Constants from their logarithms."""
-    return replace(FITTED, **dict(zip(NAMES, np.exp(values).tolist(), strict=True)))
+    return replace(FITTED, **dict(zip(NAMES, np.exp(values[:-1]).tolist(), strict=True)))
 
 
 def main() -> int:
@@ -95,16 +96,17 @@ def main() -> int:
     arguments.add_argument("--gpu", default="h200", help="catalogue name of the GPU type")
     given = arguments.parse_args()
     runs = cases(given.gpu)
-    best = fit(runs, given.gpu, np.log([getattr(FITTED, name) for name in NAMES]))
-    inside = np.expm1(errors(made(best), runs, given.gpu))
+    best = fit(runs, given.gpu, PRIOR)
+    inside = np.expm1(errors(best, runs, given.gpu))
     left_out = []
     for index, run in enumerate(runs):
-        others = fit(runs[:index] + runs[index + 1 :], given.gpu, best, tries=10)
-        left_out.append(float(np.expm1(errors(made(others), [run], given.gpu))[0]))
+        others = fit(runs[:index] + runs[index + 1 :], given.gpu, best, tries=5)
+        left_out.append(float(np.expm1(errors(others, [run], given.gpu))[0]))
     report = Report("fit_gpu_runs")
     rows = [[r.row["name"], f"{a:+.1%}", f"{b:+.1%}"] for r, a, b in zip(runs, inside, left_out, strict=True)]
     report.table("runs", ["run", "error", "left out of the fit"], rows)
-    report.note("\n".join(f"{name}={np.exp(value):.4g}," for name, value in zip(NAMES, best, strict=True)))
+    named = zip((*NAMES, "WATCHED"), best, strict=True)
+    report.note("\n".join(f"{name}={np.exp(value):.4g}," for name, value in named))
     report.figure("mean_error_percent", float(100 * np.abs(inside).mean()))
     report.figure("worst_error_percent", float(100 * np.abs(inside).max()))
     report.figure("left_out.mean_error_percent", float(100 * np.abs(left_out).mean()))

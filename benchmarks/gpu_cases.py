@@ -12,7 +12,7 @@ A row (a JSON object a line) says what ran and, where it has run, what was measu
     plan           a plan file's content, instead of the plan that the three fields above make
     steps          how many steps ran
     step_s         measured: the median step without the first two, seconds
-    disturbed_s    instead, where two readings differ by more than a tenth: another program was at work on the host
+    tries_s        measured: the same of every try, where it ran more than once; `step_s` is their median
     memory_bytes   measured: the most that the process took of the GPU, context and libraries included
     allocated_bytes  measured: the most that tensors took
     failed         measured: the last words of a run that ended early, null otherwise

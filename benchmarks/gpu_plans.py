@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_plans.py --out FILE [--seed N] [--count N]
 
-Models, sequences, batches and precisions are drawn; only the plan decides microbatches and recomputation. None of the
-runs may run out of memory.
+Models, sequences, batches and precisions are drawn; only the plan decides microbatches and recomputation. Every other
+plan is one that fills most of the GPU. None of the runs may run out of memory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from hulk.planner import plan_jobs
 
 GPU = "h200"
 ENGINE = replace(HULK, headroom=HEADROOM)
-EVALUATIONS = 100
-"""One GPU has few shapes."""
-LONGEST_STEP = 4.0
+EVALUATIONS = 500
+"""Far more than one GPU has shapes."""
+LONGEST_STEP = 5.0
 """Seconds: what takes longer is drawn again, so that many can be tried."""
+FULL = 0.8
+"""Share of the GPU's memory that every other plan takes at least, by its price; what takes less is drawn again."""
 
 
 def gpt2(width: int, layers: int, heads: int) -> dict[str, Any]:
@@ -88,6 +90,10 @@ def t5(width: int, layers: int, heads: int, inner: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+BATCHES = [4, 8, 16, 24, 32, 48, 64, 96, 128]
+"""Samples of a step; fp32 is slow, and takes the smaller ones."""
+MOST_ALIKE = 2
+"""Plans for the same model."""
 MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "gpt2": (gpt2(768, 12, 12), (512, 1024)),
     "gpt2-medium": (gpt2(1024, 24, 16), (1024,)),
@@ -100,6 +106,12 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "tinyllama": (llama(2048, 22, 32, 4, 5632), (2048, 4096)),
     "llama of 8 layers": (llama(4096, 8, 32, 32, 11008), (2048, 4096)),
     "llama of 6 layers, large vocabulary": (llama(4096, 6, 32, 8, 14336, 128256), (4096, 8192)),
+    "llama of 16 layers": (llama(4096, 16, 32, 32, 11008), (2048, 4096)),
+    "llama of 24 layers": (llama(4096, 24, 32, 8, 14336), (2048, 4096)),
+    "llama of 30 layers": (llama(4096, 30, 32, 8, 14336), (2048, 8192)),
+    "opt-6.7b of 20 layers": (opt(4096, 20, 32), (1024, 2048)),
+    "gpt-neo of 3072": (neo(3072, 36, 24), (1024, 2048)),
+    "t5 of 2048": (t5(2048, 16, 32, 8192), (512, 1024)),
     "bert-large": (bert("bert", 1024, 24, 16), (512,)),
     "roberta-large": (bert("roberta", 1024, 24, 16), (512,)),
     "t5-base": (t5(768, 12, 12, 3072), (512, 1024)),
@@ -112,20 +124,20 @@ def drawn(rng: random.Random) -> Row:
     """A job to plan."""
     name = rng.choice(sorted(MODELS))
     config, sequences = MODELS[name]
-    precision = rng.choice(["bf16", "bf16", "bf16", "fp32"])
-    sequence, batch = rng.choice(sequences), rng.choice([4, 8, 16, 24, 32, 48, 64, 96, 128])
+    precision = rng.choice(["bf16", "fp32"])
+    sequence, batch = rng.choice(sequences), rng.choice(BATCHES if precision == "bf16" else BATCHES[:5])
     row: Row = {
         "name": f"plan: {name} {precision} seq {sequence} batch {batch}", "gpu": GPU, "model": name, "config": config,
         "sequence": sequence, "precision": precision, "optimizer": "adamw", "attention": "fused",
-        "microbatch": batch, "microbatches": 1, "recompute": "none", "steps": 4,
+        "microbatch": batch, "microbatches": 1, "recompute": "none",
     }  # fmt: skip
     if config["model_type"] == "t5":
         row["target_sequence"] = rng.choice([114, 256, sequence])
     return row
 
 
-def planned(row: Row, compute: ComputeModel) -> tuple[Row | None, str]:
-    """The row with the plan that `hulk plan` makes; None where it makes none, or one with long steps, and why."""
+def planned(row: Row, compute: ComputeModel, *, full: bool) -> tuple[Row | None, str]:
+    """The row with the plan that `hulk plan` makes; None where it makes none or one that is not wanted, and why."""
     with tempfile.TemporaryDirectory() as folder:
         write_files(row, Path(folder))
         jobs, cluster = load_jobs(Path(folder) / "jobs.yaml"), load_cluster(str(Path(folder) / "cluster.yaml"))
@@ -137,31 +149,36 @@ def planned(row: Row, compute: ComputeModel) -> tuple[Row | None, str]:
     assert isinstance(price, JobPrice)
     if price.step > LONGEST_STEP:
         return None, "its steps are long"
+    memory = price.pipelines[0][0].memory
+    if full and memory.used < FULL * memory.capacity:
+        return None, "it leaves much of the GPU free"
     made = row | {
         "plan": json.loads(dump_plan(found, cluster=cluster)),
         "microbatch": own.microbatch_size,
         "microbatches": own.pipelines[0].microbatches,
         "recompute": str(own.recompute),
+        "steps": 4 if price.step > 1.0 else 5,
     }
-    memory = price.pipelines[0][0].memory.used / 2**30
-    return made, f"{memory:.1f} GiB, {price.step:.2f} s, microbatch {own.microbatch_size}, {own.recompute}"
+    return made, f"{memory.used / 2**30:.1f} GiB, {price.step:.2f} s, microbatch {own.microbatch_size}, {own.recompute}"
 
 
 def main() -> int:
     """Command line."""
     arguments = parser(__doc__)
     arguments.add_argument("--out", type=Path, required=True, help="file to write the rows to")
-    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--seed", type=int, default=7)
     arguments.add_argument("--count", type=int, default=20)
     given = arguments.parse_args()
     rng, made, compute = random.Random(given.seed), [], ComputeModel(bundled_profiles())
     report = Report("gpu_plans")
     while len(made) < given.count:
-        row = drawn(rng)
-        found, words = planned(row, compute)
+        row, names = drawn(rng), [other["model"] for other in made]
+        if row["name"] in {other["name"] for other in made} or names.count(row["model"]) == MOST_ALIKE:
+            continue
+        found, words = planned(row, compute, full=len(made) % 2 == 1)
         report.note(f"{row['name']}: {words}")
         print(f"{row['name']}: {words}", file=sys.stderr, flush=True)
-        if found is not None and found["name"] not in {other["name"] for other in made}:
+        if found is not None:
             made.append(found)
     given.out.write_text("".join(json.dumps(row) + "\n" for row in made), encoding="utf-8")
     report.figure("plans", len(made))

@@ -158,18 +158,27 @@ def _pass_times(
         by_shape: dict[str, LayerTime] = {}
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
-                by_shape[layer.shape] = _layer_time(job, layer, kind, microbatch, compute, engine)
+                by_shape[layer.shape] = _layer_time(job, layer, kind, microbatch, recompute, compute, engine)
             time = by_shape[layer.shape]
-            again = time.forward if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK else 0.0
             forward[k, i + 1] = forward[k, i] + time.forward
-            backward[k, i + 1] = backward[k, i] + time.backward + again
+            backward[k, i + 1] = backward[k, i] + time.backward + _is_again(layer, recompute) * time.forward
             found[time.origin] = found.get(time.origin, 0) + 1
         origins.append(found)
     return forward, backward, origins
 
 
+def _is_again(layer: Layer, recompute: Recompute) -> bool:
+    return recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK
+
+
 def _layer_time(
-    job: Job, layer: Layer, kind: StageKind, microbatch: int, compute: ComputeModel, engine: Engine
+    job: Job,
+    layer: Layer,
+    kind: StageKind,
+    microbatch: int,
+    recompute: Recompute,
+    compute: ComputeModel,
+    engine: Engine,
 ) -> LayerTime:
     time = compute.layer_times(
         job.model,
@@ -193,6 +202,7 @@ def _layer_time(
         attention=job.attention,
         microbatch=microbatch,
         tensor_parallel=kind.ranks,
+        again=_is_again(layer, recompute),
     )
 
 
