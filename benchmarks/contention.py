@@ -4,7 +4,8 @@
 
 Draws clusters with few cards and narrow trunks, one to three jobs, and plans on them that somebody might write: several
 pipelines, gradient sums, GPUs of one machine in different pipelines or jobs. Compares what `hulk price` says of each
-job's step with what the simulator plays, in plans where sharing costs some job a hundredth of its step or more.
+job's step with what the simulator plays, in plans where sharing costs some job a hundredth of its step or more; and,
+for every engine, the closed forms that a search goes by with what is played, each job alone, in all plans drawn.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 
 from common import Report, parser
 from hulk.cost.compute import ComputeModel
+from hulk.cost.engine import ENGINES, Engine
+from hulk.cost.play import play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import closed_form, price_plan
 from hulk.cost.report import JobPrice
@@ -151,6 +154,16 @@ def played(case: Case, compute: ComputeModel) -> list[tuple[float, float, float,
     return found
 
 
+def closed_form_errors(case: Case, compute: ComputeModel, engine: Engine) -> list[float]:
+    """How far the closed form of each job's step is from what is played, each job alone."""
+    errors = []
+    for job in case.jobs:
+        one = prepare(job, case.plan.jobs[job.name], case.cluster, compute=compute, engine=engine)
+        assert isinstance(one, Prepared)
+        errors.append(abs(closed_form(one, one.book.tables) / play([one])[0].seconds - 1))
+    return errors
+
+
 @dataclass(frozen=True)
 class Planned:
     """A plan that the planner made: how far price and closed forms are from the simulator, at most over its jobs; what
@@ -243,9 +256,12 @@ def main() -> int:
     given = options.parse_args()
     compute = ComputeModel(bundled_profiles())
     rows, closed_errors, drawn, kept = [], [], 0, 0
+    by_engine: dict[str, list[float]] = {name: [] for name in ENGINES}
     while kept < given.plans:
         case = draw_case(Random(f"{given.seed} {drawn}"))
         drawn += 1
+        for name, engine in ENGINES.items():
+            by_engine[name] += closed_form_errors(case, compute, engine)
         found = played(case, compute)
         if all(together < (1 + MATTERS) * alone for _, together, alone, _ in found):
             continue  # nobody waits for others here
@@ -262,6 +278,10 @@ def main() -> int:
     report.figure("p95_error_percent", 100 * float(np.percentile(off, 95)), most=10)
     report.figure("closed_form_median_error_percent", 100 * float(np.median(closed_errors)))
     report.figure("closed_form_p95_error_percent", 100 * float(np.percentile(closed_errors, 95)))
+    for name, errors in by_engine.items():
+        key = name.replace("-", "_")
+        report.figure(f"closed_form_{key}_median_error_percent", 100 * float(np.median(errors)), most=3)
+        report.figure(f"closed_form_{key}_p90_error_percent", 100 * float(np.percentile(errors, 90)))
     worst = sorted(rows, reverse=True)[: given.worst]
     report.table(
         "furthest apart", ["plan", "job", "jobs", "price", "simulated", "not shared"],

@@ -21,7 +21,7 @@ from gpu_cases import Row, load_case, read_rows
 from gpu_runs import READINGS
 from hulk.cost import own
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import TORCH
+from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.cost.roofline import FITTED, Constants
@@ -67,7 +67,7 @@ def errors(values: np.ndarray, runs: list[Case], gpu: str) -> np.ndarray:
     try:
         steps = []
         for run in runs:
-            price = price_job(run.job, run.plan, run.cluster, compute=ComputeModel(), engine=TORCH)
+            price = price_job(run.job, run.plan, run.cluster, compute=ComputeModel(), engine=HULK)
             assert isinstance(price, JobPrice)
             steps.append(price.step / run.row["step_s"])
         return np.log(steps)

@@ -17,7 +17,7 @@ from pathlib import Path
 from common import Report, parser
 from gpu_cases import Row, load_case, measure, read_rows
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import TORCH
+from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible, JobPrice
 from hulk.errors import HulkError
@@ -36,7 +36,7 @@ def predict(row: Row, compute: ComputeModel) -> JobPrice:
     """The price of a row."""
     with tempfile.TemporaryDirectory() as folder:
         job, plan, cluster = load_case(row, Path(folder))
-        price = price_job(job, plan, cluster, compute=compute, engine=TORCH)
+        price = price_job(job, plan, cluster, compute=compute, engine=HULK)
     if isinstance(price, Infeasible):
         raise HulkError(f"{row['name']}: predicted not to fit: {price.reason}")
     return price

@@ -28,7 +28,7 @@ from statistics import median
 from common import Report, parser
 from hulk.contestant import Effort
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import TORCH
+from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
@@ -194,7 +194,7 @@ def draw_shared(number: int, folder: Path, compute: ComputeModel) -> Configurati
             schedule=Schedule.parse(rng.choice(("1f1b", "1f1b+2", "gpipe"))),
             sync=rng.choice(list(Sync)),
         )
-        price = price_job(job, plan, cluster, compute=compute, engine=TORCH)
+        price = price_job(job, plan, cluster, compute=compute, engine=HULK)
         if isinstance(price, Infeasible) or not SHORTEST <= price.step <= 2 * LONGEST:
             continue
         if price.step >= (1 + LEAST_SHARING) * price.alone:
@@ -313,7 +313,7 @@ def write_part_of_hulk47(folder: Path) -> tuple[str, str]:
                 "gpu": m.gpu.name,
                 "gpus": 1,
                 "network": "2 Gbit/s",
-                "memory": f"{(TORCH.reserved(m.gpu) + m.memory / MEMORY_SCALE) * 1e-6:.0f} MB",
+                "memory": f"{(HULK.reserved(m.gpu) + m.memory / MEMORY_SCALE) * 1e-6:.0f} MB",
             }
             for m in machines
         ],

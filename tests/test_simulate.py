@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,8 +116,14 @@ def pipelines(draw: st.DrawFn, layers: int, machines: Sequence[str], free: Count
     return Pipeline(tuple(stages), draw(st.integers(1, 64)))
 
 
+def draw_habits(draw: st.DrawFn) -> dict[str, Any]:
+    """Some of what `hulk run` does."""
+    flags = {name: draw(st.booleans()) for name in ("swaps", "shares_once", "sends_weights", "rolls")}
+    return {**flags, "hop_overhead": draw(st.sampled_from([0.0, 0.01])), "bucket": draw(st.sampled_from([None, 90.0]))}
+
+
 @st.composite
-def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job") -> Prepared:
+def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job", *, habits: bool = False) -> Prepared:
     count = draw(st.integers(1, 8))
     layers = [
         make_layer(draw(seconds), draw(seconds), output=draw(st.floats(0, 100)), params=draw(st.integers(4, 200)))
@@ -143,6 +150,7 @@ def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job") -> Prepa
         overlap_sync=draw(st.booleans()),
         reserve=0.0,
         ring_share_of=draw(st.sampled_from([{}, {"other": 0.4}])),
+        **(draw_habits(draw) if habits else {"swaps": draw(st.booleans())}),
     )
     batch = sum(pipeline.microbatches for pipeline in plan.pipelines)
     return prepared(make_job(name, layers, batch), plan, cluster, engine)
@@ -167,12 +175,16 @@ def test_agrees_with_the_price_where_nothing_contends(data: st.DataObject) -> No
     one = data.draw(jobs_prepared(cluster))
     total, stage_end = price_of(one)
     timeline = simulate([one], cluster, contention=False).jobs["job"]
-    assert timeline.step == pytest.approx(total, rel=1e-9)
+    if one.encoded.by_region:  # the closed form has all regions begin at once, when the last one can
+        least = total - one.durations.set_seconds[: one.sets].sum()
+        assert least * (1 - 1e-9) <= timeline.step <= total * (1 + 1e-9)
+    else:
+        assert timeline.step == pytest.approx(total, rel=1e-9)
     assert [stage.passes_end for stage in timeline.stages] == pytest.approx(stage_end.tolist(), rel=1e-9)
     for i in range(one.sets):
         layers = int(one.durations.set_first[i]), int(one.durations.set_last[i])
         for span in timeline.spans:
-            if span.layers == layers:
+            if span.layers == layers and not one.encoded.by_region:
                 assert span.seconds == pytest.approx(one.durations.set_seconds[i], rel=1e-6)
 
 
@@ -196,15 +208,16 @@ def test_contention_only_ever_slows_down(data: st.DataObject) -> None:
 @given(st.data())
 def test_a_price_is_what_the_simulator_plays(data: st.DataObject) -> None:
     cluster = data.draw(clusters())
-    ready = [data.draw(jobs_prepared(cluster, name)) for name in ("a", "b", "c")[: data.draw(st.integers(1, 3))]]
+    names = ("a", "b", "c")[: data.draw(st.integers(1, 3))]
+    ready = [data.draw(jobs_prepared(cluster, name, habits=True)) for name in names]
     together = simulate(ready, cluster)
     # Which of two blocking messages that are ready at the same moment goes first is anybody's guess.
     blocks = any(one.durations.blocking.any() for one in ready)
     for one, played in zip(ready, play(ready), strict=True):
         timeline = together.jobs[one.job.name]
-        assert played.seconds == pytest.approx(timeline.step, rel=0.1 if blocks else 1e-6)
+        assert played.seconds == pytest.approx(timeline.step, rel=0.15 if blocks else 1e-6)
         ends = [stage.passes_end for stage in timeline.stages]
-        assert played.stage_end.tolist() == pytest.approx(ends, rel=0.1 if blocks else 1e-6)
+        assert played.stage_end.tolist() == pytest.approx(ends, rel=0.15 if blocks else 1e-6)
 
 
 def check_spans(simulation: Simulation, ready: Sequence[Prepared]) -> None:

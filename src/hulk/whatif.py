@@ -181,17 +181,15 @@ def _used_links(case: _Case) -> list[tuple[str, str]]:
         for one, two in pairwise(pipeline.stages):
             use(one.machine, two.machine, float(case.prepared.book.tables.cut[one.last]))
     stages = case.prepared.stages
-    for gradient_set in range(case.prepared.sets):
-        rows = case.prepared.holders(gradient_set)
-        params = float(case.prepared.durations.params[rows[0]])
-        ring = [stages[row].machine for row in rows]
+    for share in case.prepared.shares:
+        ring = [stages[row].machine for row in share.members]
         if case.plan.sync is Sync.BY_REGION:
             heads = {machine(name).region: name for name in reversed(ring)}
             for name in ring:
-                use(name, heads[machine(name).region], params)
+                use(name, heads[machine(name).region], share.size)
             ring = list(heads.values())
         for a, b in zip(ring, [*ring[1:], ring[0]], strict=True):
-            use(a, b, params)
+            use(a, b, share.size)
     return sorted(pairs, key=lambda key: -pairs[key])
 
 

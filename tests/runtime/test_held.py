@@ -80,7 +80,7 @@ def _gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("family", list(WIDE))
 def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bool, tmp_path: Path) -> None:
-    from hulk.cost.engine import TORCH
+    from hulk.cost.engine import HULK
     from hulk.cost.memory import layer_memory
     from hulk.domain.plan import Recompute
     from hulk.io.jobs_file import load_jobs
@@ -94,12 +94,12 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bo
     layers = job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
     how = Recompute.FULL if recompute else Recompute.NONE
-    priced = [layer_memory(one, size, job, SAMPLES, how, TORCH) for one, size in zip(layers, inputs, strict=True)]
+    priced = [layer_memory(one, size, job, SAMPLES, how, HULK) for one, size in zip(layers, inputs, strict=True)]
     kept = [memory.held_split + memory.held_whole for memory in priced]
     moments = [memory.peak_split + memory.peak_whole for memory in priced]
     # Slack and, in 16 bits, the copy of a padded weight are for GPUs.
     padded = layers[-1].moment_once * 2 if precision == "bf16" else 0
-    wanted = (sum(kept) / (1.0 + TORCH.slack)) - padded
+    wanted = (sum(kept) / (1.0 + HULK.slack)) - padded
     # Not priced: numbers a row that norms and attention keep, masks, positions. Priced too often: the encoder's output,
     # which T5's decoder blocks share.
     least, most = (0.93, 1.3) if family == "t5" else (0.96, 1.03)

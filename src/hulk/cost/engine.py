@@ -1,8 +1,7 @@
 """What the engine that runs a plan does with it: facts that change a step's time and memory, in one value.
 
-`HULK` is the engine of this project as a plan is made for it, and the default. `TORCH` is what `hulk run` does, message
-by message: what a run is predicted with. The others describe engines that people train with, so that a plan can be
-priced for them; docs/accuracy.md compares those prices with measured and published runs.
+`HULK` is what `hulk run` does, and the default. The others describe engines that people train with, so that a plan can
+be priced for them; docs/accuracy.md compares those prices with measured and published runs.
 """
 
 from __future__ import annotations
@@ -42,8 +41,14 @@ class Engine:
     wire_gradient    bytes of a gradient element on its way between replicas; None: as many as the precision has
     bucket           bytes that gradients are added up in at a time, where sums overlap with backward as soon as it has
                      made them. None: all that a set of layers has, at once
-    message_sums     whether sums, and the succession of steps, are played through message by message, as
-                     `hulk.cost.sums` says
+    hop_overhead     seconds that each message of a sum costs besides latency and wire
+    swaps            whether two holders send each other all of it at once, in one trip; otherwise they do a ring, two
+    shares_once      whether parameters that layers share are added up once, among all stages of all replicas that hold
+                     them; otherwise by replicas like all others, and then within each pipeline
+    sends_weights    whether a sharded optimizer's owners send the weights they updated to all other holders, after sums
+                     that everyone has; otherwise sums leave out what others own, and the two cost as much as one sum
+    rolls            whether a stage goes on with the next step as soon as it is done itself, not when all are: a step
+                     then takes the time between the ends of steps
     dropout          whether it drops out as the model's config says; `hulk run` does so only when asked
     lean             whether memory is that of Hulk's own runtime, temporaries and all, as `hulk.cost.memory` has it
     slack            bytes that the allocator holds beyond the activations' own, as a share of these
@@ -69,7 +74,11 @@ class Engine:
     overlap_sync: bool = True
     wire_gradient: int | None = 4
     bucket: float | None = None
-    message_sums: bool = False
+    hop_overhead: float = 0.0
+    swaps: bool = False
+    shares_once: bool = False
+    sends_weights: bool = False
+    rolls: bool = False
     dropout: bool = True
     lean: bool = False
     slack: float = 0.0
@@ -107,22 +116,17 @@ _OWN_SLACK = 0.01
 HEADROOM = 0.03
 """Share of a GPU's memory that `hulk plan` and `hulk replan` leave free unless asked for another: memory may be that
 much more than predicted (docs/accuracy.md)."""
+# `hulk run`. Overheads are what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
 HULK = Engine(
     name="hulk",
-    message_overhead=50e-6,
-    dropout=False,
-    lean=True,
-    slack=_OWN_SLACK,
-    reserve_of=_OWN_RESERVE,
-)
-
-# `hulk run` over gloo: what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
-TORCH = Engine(
-    name="torch",
     message_overhead=3e-4,
     pass_overhead=6e-4,
+    hop_overhead=3e-4,
     bucket=64 * MIB,
-    message_sums=True,
+    swaps=True,
+    shares_once=True,
+    sends_weights=True,
+    rolls=True,
     dropout=False,
     lean=True,
     slack=_OWN_SLACK,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 
+from hulk.cost.arrays import Tables
 from hulk.cost.report import Money
-from hulk.cost.step import Durations, Tables
+from hulk.cost.sums import Share
 from hulk.domain.cluster import Cluster
-from hulk.domain.plan import JobPlan, Stage, Sync
+from hulk.domain.plan import JobPlan, Sync
 
 
-def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, durations: Durations, sets: int, total: float) -> Money:
-    """Dollars of a step of `total` seconds, which syncs the first so many gradient sets of `durations`."""
+def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, shares: Sequence[Share], total: float) -> Money:
+    """Dollars of a step of `total` seconds, which adds up these shares."""
     gpus = 0.0
     egress = 0.0
     for pipeline in plan.pipelines:
@@ -22,35 +23,24 @@ def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, durations: Durat
         for a, b in pairwise(pipeline.stages):
             there_and_back = cluster.egress(a.machine, b.machine) + cluster.egress(b.machine, a.machine)
             egress += float(tables.cut[a.last]) * pipeline.microbatches * there_and_back
-    return Money(gpus=gpus, egress=egress + _sync_egress(plan, cluster, tables, durations, sets))
+    sends = plan.shard_optimizer and tables.rules.sends_weights
+    machines = [stage.machine for pipeline in plan.pipelines for stage in pipeline.stages]
+    for share in shares:
+        holders = [machines[n] for n in share.members]
+        egress += _sum_egress(holders, share, plan.sync, cluster)
+        if sends:  # an n-th each, to everyone
+            egress += sum(cluster.egress(a, b) for a, b in permutations(holders, 2)) * share.size / len(holders)
+    return Money(gpus=gpus, egress=egress)
 
 
-def _sync_egress(plan: JobPlan, cluster: Cluster, tables: Tables, durations: Durations, sets: int) -> float:
-    """Dollars for gradients that cross regions: each member of a ring sends 2 (n − 1) / n of a set to the next;
-    region by region, only the regions' first members do."""
-    params = tables.split + tables.whole
-    dollars = 0.0
-    for first, last in zip(durations.set_first[:sets].tolist(), durations.set_last[:sets].tolist(), strict=True):
-        size = float(params[last + 1] - params[first]) * tables.wire_bytes
-        ring = [_holder(pipeline.stages, first).machine for pipeline in plan.pipelines]
-        if plan.sync is Sync.BY_REGION:
-            ring = list({cluster.machine(name).region: name for name in reversed(ring)}.values())[::-1]
-        dollars += _ring_egress(ring, size, cluster)
-    for pipeline in plan.pipelines:
-        start = pipeline.stages[0]
-        for stage in pipeline.stages[1:]:
-            shared = float(tables.tied[stage.last + 1] - tables.tied[stage.first]) * tables.wire_bytes
-            dollars += _ring_egress([start.machine, stage.machine], shared, cluster)
-    return dollars
-
-
-def _holder(stages: Sequence[Stage], layer: int) -> Stage:
-    return next(stage for stage in stages if stage.first <= layer <= stage.last)
-
-
-def _ring_egress(ring: Sequence[str], size: float, cluster: Cluster) -> float:
+def _sum_egress(holders: Sequence[str], share: Share, sync: Sync, cluster: Cluster) -> float:
+    """Dollars for gradients that cross regions: each member of a ring sends 2 (n − 1) / n of a set to the next; region
+    by region, only the regions' first members do."""
+    ring = list(holders)
+    if sync is Sync.BY_REGION:
+        ring = list({cluster.machine(name).region: name for name in reversed(ring)}.values())[::-1]
     n = len(ring)
-    if n < 2 or size == 0:
+    if n < 2:
         return 0.0
     hops = zip(ring, [*ring[1:], ring[0]], strict=True)
-    return sum(cluster.egress(a, b) for a, b in hops if a != b) * size * 2 * (n - 1) / n
+    return sum(cluster.egress(a, b) for a, b in hops) * share.size * 2 * (n - 1) / n

@@ -6,7 +6,7 @@ here for the numbers alone, in milliseconds. `flatten` writes jobs down as array
     connections  from a stage to the next (its number) and to the one before (its number + S)
     tasks        sums: steps one after the other, each of branches side by side, each of flows side by side and a
                  latency after the last of them. A task waits for moments (so many seconds before the end of a stage's
-                 last backward) and for other tasks.
+                 last backward), for other tasks and, if it sends weights, for updates.
 
 Jobs go on with further steps until every job has done one, so that those with short steps stay in the others' way.
 """
@@ -24,7 +24,7 @@ from hulk.cost.compiled import inner, kernel, maker
 from hulk.cost.fluid import Fluid, Times, empty_fluid, empty_times, end_flow, set_time, share_out, start_flow
 from hulk.cost.pipeline import pass_at
 from hulk.cost.prepared import Prepared
-from hulk.cost.traffic import Fabric, Phases, Traffic, sums_of
+from hulk.cost.traffic import Fabric, Sum, Traffic, sums_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,8 +63,12 @@ class Flat(NamedTuple):
     waits: Ints  # [T] moments and tasks that it waits for
     followers: Ints  # tasks that wait for a task
     first_follower: Ints  # [T + 1]
-    holders: Ints  # stages that take part in a task
+    holders: Ints  # stages that go on only when a task is over
     first_holder: Ints  # [T + 1]
+    weights: Bools  # [T] whether holders wait for it after their update, not before
+    waiters: Ints  # tasks that wait for a stage's update
+    first_waiter: Ints  # [S + 1]
+    rolls: Bools  # [J] whether stages go on with the next step as soon as they are done themselves
     moment_stage: Ints  # [M], ascending
     moment_before: Floats  # [M] seconds before the stage's last backward ends
     moment_task: Ints  # [M]
@@ -73,7 +77,8 @@ class Flat(NamedTuple):
 
 @dataclass(frozen=True)
 class Played:
-    """One job's step: seconds in all; when each stage's passes end; when its last sum does."""
+    """One job's step: seconds, as `hulk.cost.step` has them; when each stage's passes end; when its last sum
+    does."""
 
     seconds: float
     stage_end: Floats
@@ -119,15 +124,21 @@ class _Lists:
         self.waits: list[int] = []
         self.follows: list[tuple[int, int]] = []  # (task, the task that waits for it)
         self.holders: list[list[int]] = []
+        self.weights: list[bool] = []
+        self.waiters: list[tuple[int, int]] = []  # (stage, the task that waits for its update)
         self.moments: list[tuple[int, float, int]] = []
 
-    def add_task(self, job: int, phases: Phases, holders: list[int]) -> int:
-        """A task with its steps; returns its number."""
+    def add_task(self, job: int, wanted: Sum, at: int) -> None:
+        """A sum with its steps; the job's stages are counted from `at` on."""
         task = len(self.task_job)
         self.task_job.append(job)
-        self.holders.append(holders)
-        self.waits.append(0)
-        for step, branches in enumerate(phases):
+        self.holders.append([at + n for n in wanted.holders])
+        self.weights.append(bool(wanted.updates))
+        self.moments += [(at + n, seconds, task) for n, seconds in wanted.moments]
+        self.follows += [(task - wanted.number + other, task) for other in wanted.after]
+        self.waiters += [(at + n, task) for n in wanted.updates]
+        self.waits.append(len(wanted.moments) + len(wanted.after) + len(wanted.updates))
+        for step, branches in enumerate(wanted.phases):
             for branch in branches:
                 if not branch.hops:
                     continue
@@ -139,7 +150,6 @@ class _Lists:
                     self.flow_limit.append(hop.route.limit)
                     self.flow_way.append(hop.route.resources)
                     self.flow_size.append(hop.size)
-        return task
 
 
 def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
@@ -167,12 +177,7 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
                     limit[c] = wire.route.limit
                     way[c, : len(wire.route.resources)] = wire.route.resources
         for wanted in sums_of(one, traffic):
-            task = lists.add_task(index, wanted.phases, [at + n for n in wanted.holders])
-            for n, seconds in wanted.moments:
-                lists.moments.append((at + n, seconds, task))
-            for other in wanted.after:
-                lists.follows.append((task - wanted.number + other, task))
-            lists.waits[task] = len(wanted.moments) + len(wanted.after)
+            lists.add_task(index, wanted, at)
         at += stages
     flows = len(lists.flow_size)
     flow_way = np.full((flows, 3), -1)
@@ -180,7 +185,7 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
         flow_way[f, : len(resources)] = resources
     tasks = len(lists.task_job)
     moments = sorted(lists.moments)
-    follows = sorted(lists.follows)
+    follows, waiters = sorted(lists.follows), sorted(lists.waiters)
     ends = [one.durations for one in prepared]
 
     def starts(keys: Sequence[int], groups: int) -> Ints:
@@ -215,6 +220,10 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
         first_follower=starts([a for a, _ in follows], tasks),
         holders=np.array([n for group in lists.holders for n in group], np.int64),
         first_holder=np.cumsum([0, *(len(group) for group in lists.holders)]).astype(np.int64),
+        weights=np.array(lists.weights, bool),
+        waiters=np.array([task for _, task in waiters], np.int64),
+        first_waiter=starts([stage for stage, _ in waiters], count),
+        rolls=np.array([one.engine.rolls for one in prepared], bool),
         moment_stage=np.array([m[0] for m in moments], np.int64),
         moment_before=np.array([m[1] for m in moments], float),
         moment_task=np.array([m[2] for m in moments], np.int64),
@@ -239,6 +248,9 @@ class _State(NamedTuple):
     branches_left: Ints  # [T]
     flows_left: Ints  # [B]
     open_tasks: Ints  # [S] sums that a stage still takes part in, and its passes: what its update waits for
+    open_after: Ints  # [S] weights that a stage waits for, and its update
+    updated: Bools  # [S]
+    began: Floats  # [S] when a stage began with the first step
     stages_left: Ints  # [J]
     runs: Ints  # [J] steps done
 
@@ -295,11 +307,20 @@ def run(flat: Flat, most_again: int, stage_end: Floats, sync_end: Floats, second
                 state.step[task] += 1
                 _next_step(flat, state, fluid, times, task, now, sync_end, first_update)
         else:
-            j = flat.job[leaf - first_update]
+            s = leaf - first_update
+            if not state.updated[s]:  # the second time, this leaf says that the others' weights are there
+                state.updated[s] = True
+                for k in range(flat.first_waiter[s], flat.first_waiter[s + 1]):
+                    _one_less(flat, state, fluid, times, flat.waiters[k], now, sync_end, first_update)
+            state.open_after[s] -= 1
+            if state.open_after[s] > 0:
+                continue
+            j = flat.job[s]
+            if state.runs[j] == 0:
+                seconds[j] = max(seconds[j], now - state.began[s] if flat.rolls[j] else now)
             state.stages_left[j] -= 1
             if state.stages_left[j] == 0:
                 if state.runs[j] == 0:
-                    seconds[j] = now
                     finished += 1
                 state.runs[j] += 1
                 if finished < jobs and state.runs[j] < most_again:
@@ -327,6 +348,9 @@ def _empty_state(flat: Flat, jobs: int) -> _State:
         branches_left=np.zeros(tasks, np.int64),
         flows_left=np.zeros(flat.branch_latency.shape[0], np.int64),
         open_tasks=np.zeros(stages, np.int64),
+        open_after=np.zeros(stages, np.int64),
+        updated=np.zeros(stages, np.bool_),
+        began=np.zeros(stages),
         stages_left=np.zeros(jobs, np.int64),
         runs=np.zeros(jobs, np.int64),
     )
@@ -341,12 +365,12 @@ def _start_job(flat: Flat, state: _State, times: Times, j: int, now: float) -> N
             continue
         state.done[s] = 0
         state.free[s] = now
-        state.sending[s] = False
+        state.sending[s] = state.updated[s] = False
         state.arrived[0, s, :] = np.inf
         state.arrived[1, s, :] = np.inf
         for c in (s, stages + s):
             state.posted[c] = state.handed[c] = state.started[c] = 0
-        state.open_tasks[s] = 1
+        state.open_tasks[s] = state.open_after[s] = 1
         state.stages_left[j] += 1
         if s == flat.begin[s]:
             set_time(times, s, now + flat.forward[s])
@@ -355,7 +379,10 @@ def _start_job(flat: Flat, state: _State, times: Times, j: int, now: float) -> N
             state.waits[task] = flat.waits[task]
             state.step[task] = 0
             for k in range(flat.first_holder[task], flat.first_holder[task + 1]):
-                state.open_tasks[flat.holders[k]] += 1
+                if flat.weights[task]:
+                    state.open_after[flat.holders[k]] += 1
+                else:
+                    state.open_tasks[flat.holders[k]] += 1
 
 
 @inner
@@ -479,6 +506,8 @@ def _begin(flat: Flat, state: _State, times: Times, s: int, first_moment: int, n
         return
     end = start + (flat.forward[s] if is_forward else flat.backward[s])
     set_time(times, s, end)
+    if state.done[s] == 0 and state.runs[flat.job[s]] == 0:
+        state.began[s] = start
     if state.done[s] + 1 == 2 * m:
         for k in range(flat.first_moment[s], flat.first_moment[s + 1]):
             set_time(times, first_moment + k, max(end - flat.moment_before[k], start))
@@ -522,6 +551,9 @@ def _next_step(
             continue
         for k in range(flat.first_holder[t], flat.first_holder[t + 1]):
             s = flat.holders[k]
+            if flat.weights[t]:
+                _done_soon(state, times, s, now, first_update)
+                continue
             if state.runs[flat.job[s]] == 0:
                 sync_end[s] = max(sync_end[s], now)
             _update_soon(flat, state, times, s, now, first_update)
@@ -538,3 +570,12 @@ def _update_soon(flat: Flat, state: _State, times: Times, s: int, now: float, fi
     state.open_tasks[s] -= 1
     if state.open_tasks[s] == 0:
         set_time(times, first_update + s, now + flat.update[s])
+
+
+@inner
+def _done_soon(state: _State, times: Times, s: int, now: float, first_update: int) -> None:
+    """A stage has weights that it waited for, after its update or before."""
+    if state.open_after[s] == 1:
+        set_time(times, first_update + s, now)
+    else:
+        state.open_after[s] -= 1

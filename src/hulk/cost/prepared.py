@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from hulk.cost import step
+from hulk.cost.arrays import BLOCKED, TOO_BIG, Durations, Encoded
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.report import Infeasible, Obstacle
-from hulk.cost.step import Durations, Encoded
-from hulk.cost.sums import blocked_pair, shares
+from hulk.cost.sums import Share, shares
 from hulk.cost.tables import Book, empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -38,11 +36,10 @@ class Prepared:
         """The stages of all pipelines, one after the other, as the arrays have them."""
         return [stage for pipeline in self.plan.pipelines for stage in pipeline.stages]
 
-    def holders(self, gradient_set: int) -> list[int]:
-        """The stages, one a replica, that hold a gradient set."""
-        first = self.durations.set_first[gradient_set]
-        rows = np.flatnonzero((self.encoded.first <= first) & (first <= self.encoded.last))
-        return [int(n) for n in rows]
+    @property
+    def shares(self) -> list[Share]:
+        """What is added up in a step, in order."""
+        return shares(self.book.tables, self.encoded, self.durations, self.sets)
 
 
 def prepare(
@@ -63,17 +60,10 @@ def prepare(
     encoded = encode(plan, cluster, book)
     durations = empty_durations(len(stages))
     status, where, other = step.durations(book.tables, encoded, durations)
-    if status == step.TOO_BIG:
+    if status == TOO_BIG:
         return _too_big(job, stages[where], where, durations, cluster, engine)
-    if status == step.BLOCKED:
+    if status == BLOCKED:
         return _blocked(job, stages, where, other)
-    durations.forward[:] += engine.pass_overhead
-    durations.backward[:] += engine.pass_overhead
-    durations.update[:] += engine.step_overhead
-    if engine.message_sums:
-        apart = blocked_pair(book.tables, encoded, shares(book.tables, encoded, durations, where))
-        if apart is not None:
-            return _blocked(job, stages, *apart)
     return Prepared(job, plan, cluster, engine, book, encoded, durations, sets=where)
 
 

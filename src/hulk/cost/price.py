@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from hulk.cost.arrays import Durations, Encoded, Floats, Tables
 from hulk.cost.bottleneck import describe_bottleneck
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
@@ -14,8 +15,7 @@ from hulk.cost.pipeline import run_pipeline
 from hulk.cost.play import Played, play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.report import Breakdown, Infeasible, JobPrice, PlanPrice, StageMemory, StagePrice
-from hulk.cost.step import ALL, Durations, Encoded, Floats, Tables, step_seconds
-from hulk.cost.sums import shares, steady_step
+from hulk.cost.step import ALL, step_seconds
 from hulk.cost.tables import without_sharing
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -41,7 +41,7 @@ def step_of(job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel,
     prepared = prepare(job, plan, cluster, compute=compute, engine=engine)
     if isinstance(prepared, Infeasible):
         return None
-    if len(prepared.stages) > LARGE and not engine.message_sums:
+    if len(prepared.stages) > LARGE:
         return closed_form(prepared, prepared.book.tables)
     return _price(prepared, play([prepared])[0]).step
 
@@ -54,22 +54,19 @@ def closed_form(prepared: Prepared, tables: Tables) -> float:
 
 
 def _price(prepared: Prepared, played: Played) -> JobPrice:
-    job, plan, cluster, engine = prepared.job, prepared.plan, prepared.cluster, prepared.engine
+    job, plan, cluster = prepared.job, prepared.plan, prepared.cluster
     encoded, durations, tables = prepared.encoded, prepared.durations, prepared.book.tables
     total, stage_end, sync_end = played.seconds, played.stage_end, played.sync_end
-    if engine.message_sums:
-        wanted = shares(tables, encoded, durations, prepared.sets)
-        total, sync_end = steady_step(tables, encoded, durations, wanted, stage_end, tables.bucket)
     parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)
     pipelines = _stage_prices(prepared, total)
-    money = step_money(plan, cluster, tables, durations, prepared.sets, total)
+    money = step_money(plan, cluster, tables, prepared.shares, total)
     return JobPrice(
         job=job.name,
         breakdown=parts,
         pipelines=pipelines,
         money=money,
         tokens_per_second=job.tokens_per_step / total,
-        alone=_alone(prepared, total, played),
+        alone=min(total, closed_form(prepared, without_sharing(tables))),
         finish=None if job.steps is None else job.steps * total,
         finish_money=None if job.steps is None else job.steps * money.total,
         bottleneck=describe_bottleneck(job, plan, cluster, parts, pipelines),
@@ -90,13 +87,6 @@ def price_plan(
     played = {one.job.name: its for one, its in zip(ready, play(ready), strict=True)}
     prices = {name: one if isinstance(one, Infeasible) else _price(one, played[name]) for name, one in found.items()}
     return PlanPrice(jobs=prices, waiting=dict(plan.waiting), idle=plan.idle)
-
-
-def _alone(prepared: Prepared, total: float, played: Played) -> float:
-    """Seconds of a step that takes `total` if nothing were shared: the passes, messages and sums without waiting for
-    others, and what comes on top of them as it is."""
-    alone = closed_form(prepared, without_sharing(prepared.book.tables))
-    return min(total, alone + total - played.seconds)
 
 
 def _breakdown(

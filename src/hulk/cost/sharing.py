@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hulk.cost.compiled import inner, maker
 
 if TYPE_CHECKING:
-    from hulk.cost.step import Durations, Encoded, Tables
+    from hulk.cost.arrays import Durations, Encoded, Tables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import Durations, Encoded, Rules, Tables
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
 from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.own import own_times, settling_seconds
-from hulk.cost.step import Durations, Encoded, Tables
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
@@ -105,11 +105,8 @@ def make_book(
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
         gradient_bytes=float(engine.gradient_bytes(job.precision)),
         wire_bytes=float(engine.wire_bytes(job.precision)),
-        bucket=inf if engine.bucket is None else engine.bucket,
-        blocking_above=engine.blocking_above,
-        message_overhead=engine.message_overhead,
-        flow_per_rank=engine.flow_per_rank,
-        overlap_sync=engine.overlap_sync,
+        shared=_shared_once(layers),
+        rules=_rules(engine),
         any_blocked=bool(np.isinf(links.latency).any()),
     )
     return Book(
@@ -118,6 +115,28 @@ def make_book(
         kinds={(kind.gpu.name, kind.ranks): i for i, kind in enumerate(kinds)},
         origins={(kind.gpu.name, kind.ranks): found for kind, found in zip(kinds, origins, strict=True)},
     )
+
+
+def _rules(engine: Engine) -> Rules:
+    return Rules(
+        bucket=inf if engine.bucket is None else engine.bucket,
+        blocking_above=engine.blocking_above,
+        message_overhead=engine.message_overhead,
+        pass_overhead=engine.pass_overhead,
+        step_overhead=engine.step_overhead,
+        hop_overhead=engine.hop_overhead,
+        flow_per_rank=engine.flow_per_rank,
+        overlap_sync=engine.overlap_sync,
+        swaps=engine.swaps,
+        shares_once=engine.shares_once,
+        sends_weights=engine.sends_weights,
+        rolls=engine.rolls,
+    )
+
+
+def _shared_once(layers: Sequence[Layer]) -> float:
+    """Parameters that layers share with the first: each of those layers has all of them."""
+    return max((float(layer.tied) for layer in layers), default=0.0)
 
 
 def _gather_line(kind: StageKind) -> tuple[float, float]:

@@ -6,14 +6,16 @@ rest, which it does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import ceil
+from math import inf
 
+from hulk.cost.arrays import transfer_seconds
 from hulk.cost.compiled import plain
 from hulk.cost.prepared import Prepared
-from hulk.cost.step import transfer_seconds
+from hulk.cost.sums import Share, owned
+from hulk.cost.sync import buckets_of, chain_pieces
 from hulk.domain.cluster import Cluster
 
 
@@ -94,21 +96,23 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One sum of a step, and what it waits for. Stages are rows of the job's arrays.
+    """One part of a step's sums, and what it waits for. Stages are rows of the job's arrays.
 
-    number   of the sum in its job
-    holders  stages that take part
-    moments  (stage, seconds): so long before the stage's last backward ends it has its part
-    after    numbers of sums that must be over
-    layers   whose gradients it is; None: of parameters that its two holders share
+    number   of the part in its job
+    moments  (stage, seconds): so long before the stage's last backward ends it has what it sends
+    after    numbers of parts that must be over
+    holders  stages that must have it before they update; of weights, before they are done
+    layers   whose gradients, or weights, it is; None: of parameters that layers share
+    updates  stages whose updates it waits for: it sends new weights
     """
 
     number: int
     phases: Phases
-    holders: tuple[int, ...]
     moments: tuple[tuple[int, float], ...]
     after: tuple[int, ...]
+    holders: tuple[int, ...]
     layers: tuple[int, int] | None
+    updates: tuple[int, ...] = ()
 
 
 class Traffic:
@@ -127,64 +131,60 @@ class Traffic:
         link = min(sender, receiver)  # a link's durations stand with its first stage
         seconds = durations.send_forward[link] if sender < receiver else durations.send_backward[link]
         size = float(self._tables.cut[self._stages[link].last])
-        flows = self._ranks([sender, receiver]) if self._tables.flow_per_rank else 1
+        flows = self.ranks([sender, receiver]) if self._tables.rules.flow_per_rank else 1
         route, latency = self._route(sender, receiver, flows)
         fixed = float(seconds) - size / route.limit
         return Wire(route, size, max(fixed, 0.0), latency)
 
-    def gradient_set(self, index: int, share: float, *, buckets: int) -> Phases:
-        """The sum of a share of a gradient set over its holders, as the job's plan says: a ring, or region by region;
-        in so many buckets one after the other, each of which waits for its own messages."""
-        durations = self._prepared.durations
-        params = self._tables.split + self._tables.whole
-        params_in_set = float(params[durations.set_last[index] + 1] - params[durations.set_first[index]])
-        size = share * params_in_set * self._tables.wire_bytes
-        members = self._prepared.holders(index)
-        if self._prepared.encoded.by_region:
-            phases = self._by_region(members, size)
-        else:
-            phases = (self._ring(members, size, self._ranks(members), all_reduce=True),)
-        return tuple(tuple(Branch(branch.hops, buckets * branch.latency) for branch in phase) for phase in phases)
-
-    def shared_parameters(self, stage: int, first: int) -> Phases:
-        """The sum of the gradients of parameters that a stage shares with its pipeline's first: a ring of the two."""
-        held = self._stages[stage]
-        shared = float(self._tables.tied[held.last + 1] - self._tables.tied[held.first])
-        pair = [stage, first]
-        return (self._ring(pair, shared * self._tables.wire_bytes, self._ranks(pair), all_reduce=False),)
-
-    def _ring(self, members: Sequence[int], size: float, flows: int, *, all_reduce: bool) -> tuple[Branch, ...]:
-        """2 (n − 1) rounds of size / n bytes on every hop; each part travels as many hops. An engine's own `all_reduce`
+    def ring(self, members: Sequence[int], size: float, flows: int, buckets: int) -> Phases:
+        """2 (n − 1) rounds of size / n bytes on every hop; each part travels as many hops. An engine's own all-reduce
         may reach only a share of the bandwidth."""
         n = len(members)
-        if n < 2:
-            return ()
         rounds = 2 * (n - 1)
+        each = self._tables.rules.hop_overhead
         ways = [
-            self._route(a, b, flows, all_reduce=all_reduce)
-            for a, b in zip(members, [*members[1:], members[0]], strict=True)
+            self._route(a, b, flows, all_reduce=True) for a, b in zip(members, [*members[1:], members[0]], strict=True)
         ]
         hops = tuple(Hop(route, rounds * size / n) for route, _ in ways)
-        return (Branch(hops, rounds / n * sum(latency for _, latency in ways)),)
+        around = sum(latency + each for _, latency in ways)
+        return ((Branch(hops, buckets * rounds / n * around),),)
 
-    def _by_region(self, members: Sequence[int], size: float) -> Phases:
-        """Chains add up inside each region onto its first member, those do a ring, and the chains spread the sum."""
-        flows = self._ranks(members)
+    def one_way(self, sender: int, receiver: int, size: float, flows: int, buckets: int) -> Phases:
+        """All of it from one to another."""
+        route, latency = self._route(sender, receiver, flows, all_reduce=True)
+        return ((Branch((Hop(route, size),), buckets * (latency + self._tables.rules.hop_overhead)),),)
+
+    def in_turn(self, stage: int, first: int, size: float) -> Phases:
+        """A ring of a stage and its pipeline's first, for what they share."""
+        ways = [self._route(a, b, self.ranks([stage, first])) for a, b in ((stage, first), (first, stage))]
+        return ((Branch(tuple(Hop(route, size) for route, _ in ways), sum(latency for _, latency in ways)),),)
+
+    def chain(self, members: Sequence[int], size: float, flows: int, buckets: int) -> Phases:
+        """Every member passes on what it has from the one before, piece by piece, while more is coming."""
+        ways = [self._route(a, b, flows) for a, b in pairwise(members)]
+        pieces = plain(chain_pieces)(size / buckets)
+        latency = sum(latency for _, latency in ways) + (pieces + len(ways) - 1) * self._tables.rules.hop_overhead
+        filling = (len(ways) - 1) / pieces * max(size / route.limit for route, _ in ways)
+        return ((Branch(tuple(Hop(route, size) for route, _ in ways), buckets * latency + filling),),)
+
+    def handed_round(self, parts: dict[int, float], receiver: int, buckets: int) -> Phases:
+        """What others have updated, to one of its holders, after word that it is expected."""
+        hops, waits = [], [0.0]
+        for sender, size in parts.items():
+            if sender != receiver:
+                route, latency = self._route(sender, receiver, self.ranks([sender, receiver]))
+                hops.append(Hop(route, size))
+                waits.append(buckets * (2 * latency + self._tables.rules.hop_overhead))
+        return ((Branch(tuple(hops), max(waits)),),)
+
+    def by_region(self, members: Sequence[int]) -> list[list[int]]:
+        """The members of each region, the first of which leads."""
         chains: dict[int, list[int]] = {}
         for member in members:
-            region = int(self._tables.region[self._prepared.encoded.place[member]])
-            chains.setdefault(region, []).append(member)
-        leaders = [chain[0] for chain in chains.values()]
-        gather = tuple(self._chain(chain[::-1], size, flows) for chain in chains.values())
-        spread = tuple(self._chain(chain, size, flows) for chain in chains.values())
-        return gather, self._ring(leaders, size, flows, all_reduce=True), spread
+            chains.setdefault(int(self._tables.region[self._prepared.encoded.place[member]]), []).append(member)
+        return list(chains.values())
 
-    def _chain(self, members: Sequence[int], size: float, flows: int) -> Branch:
-        """Every member passes on what it has from the one before while more is coming."""
-        ways = [self._route(a, b, flows) for a, b in pairwise(members)]
-        return Branch(tuple(Hop(route, size) for route, _ in ways), sum(latency for _, latency in ways))
-
-    def _ranks(self, stages: Sequence[int]) -> int:
+    def ranks(self, stages: Sequence[int]) -> int:
         """Ranks of these stages that have one of their own kind in each of the others: each sends in a flow of its
         own."""
         return min(self._stages[n].tensor_parallel for n in stages)
@@ -201,51 +201,153 @@ class Traffic:
         return Route(limit, shared), float(latency)
 
 
+class _Sums:
+    """Writes down the parts of a step's sums, each after what its stages did before."""
+
+    def __init__(self, prepared: Prepared, traffic: Traffic) -> None:
+        self._prepared, self._traffic = prepared, traffic
+        self._swaps = prepared.book.tables.rules.swaps
+        count = len(prepared.stages)
+        self.found: list[Sum] = []
+        self._busy: list[list[int]] = [[] for _ in range(count)]  # parts that must be over before a stage goes on
+        self._sent: dict[tuple[int, tuple[int, int] | None], int] = {}  # what a stage has swapped of these layers
+        self._ready = [inf] * count  # seconds before its last backward ends that a stage is at what it does now
+
+    def add_up(self, share: Share, part: float, moments: dict[int, float], buckets: int) -> None:
+        """A part of a share in so many buckets one after the other, each of which waits for its own messages."""
+        for n, before in moments.items():
+            self._ready[n] = min(self._ready[n], before)
+        size, layers, members = part * share.size, share.layers, list(share.members)
+        flows = self._traffic.ranks(members)
+        if not self._prepared.encoded.by_region:
+            self._set_busy(self._between([[n] for n in members], {}, size, layers, flows, buckets))
+            return
+        # Chains add up inside each region onto its first member, those do a ring, and the chains spread the sum.
+        regions = self._traffic.by_region(members)
+        gathered: dict[int, int] = {}
+        for chain in regions:
+            if len(chain) > 1:
+                phases = self._traffic.chain(chain[::-1], size, flows, buckets)
+                gathered[chain[0]] = self._add(phases, chain, chain, (), layers)
+        arrived = self._between(regions, gathered, size, layers, flows, buckets)
+        for chain in regions:
+            if len(chain) > 1:
+                after = {gathered[chain[0]], *arrived.get(chain[0], ())}
+                phases = self._traffic.chain(chain, size, flows, buckets)
+                spread = self._add(phases, chain, (), after, layers)
+                arrived |= {n: [spread] for n in chain}
+        self._set_busy(arrived)
+
+    def add_weights(self, share: Share, parts: dict[int, float], buckets: int) -> None:
+        """Updated weights, from each owner to all other holders."""
+        after = {n: list(self._busy[n]) for n in share.members}
+        arrived = {}
+        for n in share.members:
+            senders = [m for m in parts if m != n]
+            if senders:
+                phases = self._traffic.handed_round(parts, n, buckets)
+                rows = tuple(sorted({n, *senders}))
+                before = tuple(sorted({number for m in rows for number in after[m]}))
+                self.found.append(Sum(len(self.found), phases, (), before, (n,), share.layers, updates=rows))
+                arrived[n] = [len(self.found) - 1]
+        for n, numbers in arrived.items():
+            self._busy[n] = numbers
+
+    def add_pair(self, share: Share) -> None:
+        """What a stage shares with its pipeline's first, after all else."""
+        stage, first = share.members
+        self._ready[stage] = self._ready[first] = 0.0
+        number = self._add(self._traffic.in_turn(stage, first, share.size), share.members, share.members, (), None)
+        self._set_busy({stage: [number], first: [number]})
+
+    def forget(self) -> None:
+        """Everything is added up: what follows waits for updates."""
+        self._busy = [[] for _ in self._busy]
+
+    def _between(
+        self,
+        regions: Sequence[Sequence[int]],
+        gathered: dict[int, int],
+        size: float,
+        layers: tuple[int, int] | None,
+        flows: int,
+        buckets: int,
+    ) -> dict[int, list[int]]:
+        """The first of each region swap, or do a ring. By stage, the parts in which it gets what it has not."""
+        leaders = [chain[0] for chain in regions]
+
+        def add(phases: Phases, senders: Sequence[int], receivers: Sequence[int], before: Iterable[int] = ()) -> int:
+            fresh = [n for n in senders if n not in gathered]  # the others have gathered before
+            after = {*before, *(gathered[n] for n in senders if n in gathered)}
+            return self._add(phases, receivers, fresh, after, layers)
+
+        if len(leaders) < 2:
+            return {}
+        if len(leaders) > 2 or not self._swaps:
+            number = add(self._traffic.ring(leaders, size, flows, buckets), leaders, leaders)
+            return {n: [number] for n in leaders}
+        arrived = {}
+        for a, b in (leaders, leaders[::-1]):
+            before = self._sent.get((a, layers))
+            phases = self._traffic.one_way(a, b, size, flows, buckets)
+            arrived[b] = [add(phases, [a], [b], () if before is None else (before,))]
+            self._sent[a, layers] = arrived[b][0]
+        return arrived
+
+    def _add(
+        self,
+        phases: Phases,
+        holders: Sequence[int],
+        senders: Sequence[int],
+        after: Iterable[int],
+        layers: tuple[int, int] | None,
+    ) -> int:
+        """A part that its senders start when they are ready and free."""
+        number = len(self.found)
+        waits = {*after, *(busy for n in senders for busy in self._busy[n])}
+        moments = tuple((n, self._ready[n]) for n in senders)
+        self.found.append(Sum(number, phases, moments, tuple(sorted(waits)), tuple(holders), layers))
+        return number
+
+    def _set_busy(self, arrived: dict[int, list[int]]) -> None:
+        for n, numbers in arrived.items():
+            self._busy[n] = numbers
+
+
 def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
-    """All sums of a job's step, in the order of `hulk.cost.step`: gradient sets from the last layers to the first, a
-    set's last bucket apart where sums overlap with backward; then shared parameters, one stage after the other."""
-    durations, starts = prepared.durations, prepared.encoded.starts
-    found: list[Sum] = []
-    of_stage: dict[int, list[int]] = {n: [] for n in range(len(prepared.stages))}
-
-    def add(phases: Phases, moments: dict[int, float], after: set[int], layers: tuple[int, int] | None) -> None:
-        number = len(found)
-        found.append(Sum(number, phases, tuple(moments), tuple(moments.items()), tuple(sorted(after)), layers))
-        for n in moments:
-            of_stage[n].append(number)
-
-    for i in reversed(range(prepared.sets)):
-        layers = int(durations.set_first[i]), int(durations.set_last[i])
-        buckets = _buckets(prepared, layers)
-        parts = [(buckets - 1, False), (1, True)] if prepared.book.tables.overlap_sync else [(buckets, True)]
-        for count, is_last in parts:
-            if count == 0:
-                continue
-            share = count / buckets
-            moments = {n: _still_to_do(prepared, n, layers, 0.0 if is_last else share) for n in prepared.holders(i)}
-            after = {of_stage[n][-1] for n in moments if of_stage[n]}
-            add(traffic.gradient_set(i, share, buckets=count), moments, after, layers)
-    for begin, end in pairwise(starts.tolist()):
-        for n in range(begin + 1, end):
-            if durations.tie_seconds[n] > 0:
-                after = {*of_stage[begin], *of_stage[n]}
-                add(traffic.shared_parameters(n, begin), {n: 0.0, begin: 0.0}, after, None)
-    return found
-
-
-def _buckets(prepared: Prepared, layers: tuple[int, int]) -> int:
-    """In how many buckets a set of layers is summed."""
+    """All sums of a job's step, in the order of `hulk.cost.sums`, a set's last bucket apart where sums overlap with
+    backward; then the weights that owners send to others."""
     tables = prepared.book.tables
-    params = tables.split + tables.whole
-    size = float(params[layers[1] + 1] - params[layers[0]]) * tables.wire_bytes
-    return max(1, ceil(size / tables.bucket))
+    wanted = prepared.shares
+    sums = _Sums(prepared, traffic)
+    counts = [int(plain(buckets_of)(tables, share.size)) for share in wanted]
+    for share, buckets in zip(wanted, counts, strict=True):
+        if share.layers is None and not tables.rules.shares_once:
+            sums.add_pair(share)
+            continue
+        overlaps = tables.rules.overlap_sync and share.layers is not None
+        for count, is_last in [(buckets - 1, False), (1, True)] if overlaps else [(buckets, True)]:
+            if count:
+                part = count / buckets
+                moments = {
+                    n: _still_to_do(prepared, n, layer, share.layers, 0.0 if is_last else part)
+                    for n, layer in zip(share.members, share.lowest, strict=True)
+                }
+                sums.add_up(share, part, moments, count)
+    if prepared.plan.shard_optimizer and tables.rules.sends_weights and len(prepared.plan.pipelines) > 1:
+        sums.forget()
+        parts = owned(tables, prepared.encoded, wanted)
+        for share, its, buckets in zip(wanted, parts, counts, strict=True):
+            sums.add_weights(share, its, buckets)
+    return sums.found
 
 
-def _still_to_do(prepared: Prepared, row: int, layers: tuple[int, int], share: float) -> float:
-    """Seconds of a stage's last backward after it has been through a set's layers, but for a share of them."""
+def _still_to_do(prepared: Prepared, row: int, lowest: int, layers: tuple[int, int] | None, share: float) -> float:
+    """Seconds of a stage's last backward after it has been through layers down to `lowest`, but for a share of
+    them."""
     tables, encoded = prepared.book.tables, prepared.encoded
-    if not tables.overlap_sync:
+    if not tables.rules.overlap_sync:
         return 0.0
     backward = tables.backward[encoded.kind[row]]
-    inside = float(backward[layers[1] + 1] - backward[layers[0]])
-    return float(backward[layers[0]] - backward[encoded.first[row]]) + share * inside
+    inside = float(backward[layers[1] + 1] - backward[layers[0]]) if layers else 0.0
+    return float(backward[lowest] - backward[encoded.first[row]]) + share * inside

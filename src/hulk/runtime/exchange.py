@@ -17,7 +17,8 @@ from itertools import combinations, pairwise
 import torch
 import torch.distributed as dist
 
-from hulk.cost.sums import chain_pieces
+from hulk.cost.compiled import plain
+from hulk.cost.sync import chain_pieces
 from hulk.runtime.buckets import Route
 from hulk.runtime.entries import SYNC, Key, Ranks
 from hulk.runtime.messages import Message, Messages
@@ -87,7 +88,7 @@ class Exchange:
         return self._messages.send(tensor, target, self._groups[SYNC, ranks], tag=self._tag + phase)
 
     def _pieces(self, buffer: torch.Tensor) -> Sequence[torch.Tensor]:
-        return buffer.chunk(chain_pieces(4.0 * self._elements))
+        return buffer.chunk(plain(chain_pieces)(4.0 * self._elements))
 
     def _towards_first(self, buffer: torch.Tensor, ranks: Ranks) -> None:
         at = ranks.index(self._rank)

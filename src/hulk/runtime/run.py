@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import TORCH
+from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
@@ -94,7 +94,7 @@ def run(
         job_plan = plan.jobs[job.name]
         check_runnable(job, job_plan, settings)
         asked = job if settings.precision is None else replace(job, precision=Precision(settings.precision))
-        engine = replace(TORCH, dropout=settings.dropout)
+        engine = replace(HULK, dropout=settings.dropout)
         price = price_job(asked, job_plan, cluster, compute=compute, engine=engine)
         if isinstance(price, Infeasible):
             raise InfeasibleError(f"{job.name} cannot run by this plan: {price.reason}")

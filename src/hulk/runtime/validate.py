@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hulk.contestant import TITLE, Effort, hulk_result
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import TORCH
+from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster
@@ -86,11 +86,11 @@ def validate(
 ) -> list[SystemResult]:
     """Plan with Hulk and with every system of the paper, and run what can be run; Hulk comes first."""
     say(f"planning {cluster.name}")
-    ours = hulk_result(cluster, jobs, compute=compute, network=network, effort=effort, engine=TORCH)
+    ours = hulk_result(cluster, jobs, compute=compute, network=network, effort=effort, engine=HULK)
     planned = [(TITLE, ours)]
     for name in SYSTEMS:
         entry = BASELINES.get(name)
-        found = entry.run(cluster, jobs, compute=compute, engine=TORCH, seed=effort.seed, time_limit=effort.time_limit)
+        found = entry.run(cluster, jobs, compute=compute, engine=HULK, seed=effort.seed, time_limit=effort.time_limit)
         planned.append((entry.title, found))
     results = []
     for title, result in planned:
@@ -115,7 +115,7 @@ def _settled(result: BaselineResult, cluster: Cluster, jobs: Sequence[Job], comp
                 Placement(option, price.step, price.breakdown)
                 for option in options
                 if isinstance(
-                    price := price_job(by_name[name], option, cluster, compute=compute, engine=TORCH), JobPrice
+                    price := price_job(by_name[name], option, cluster, compute=compute, engine=HULK), JobPrice
                 )
             ]
             best = min(priced, key=lambda option: option.seconds, default=placement)

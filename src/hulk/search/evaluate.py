@@ -11,10 +11,12 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import Durations, Encoded, Tables
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.money import step_money
-from hulk.cost.step import Durations, Encoded, Tables, durations, seconds_of
+from hulk.cost.step import durations, seconds_of
+from hulk.cost.sums import shares
 from hulk.cost.tables import Book, Links, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
@@ -230,7 +232,8 @@ class JobSpace:
             return None
         tables = self.tables(skeleton.settings)
         _, sets, _ = durations(tables, encoded, out)
-        return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, out, sets, seconds).total
+        wanted = shares(tables, encoded, out, sets)
+        return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, wanted, seconds).total
 
     def _job_plan(self, skeleton: Skeleton, encoded: Encoded) -> JobPlan:
         first, last, microbatches = encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()

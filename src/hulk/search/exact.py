@@ -9,8 +9,7 @@ The space, for all jobs together:
   microbatches; the pipelines in every order that the gradient sync can tell apart;
 - every cut of the layers, every microbatch size of `JobSpace.microbatches`, every share of the microbatches;
 - 1F1B with any number of extra forwards, up to what amounts to GPipe; recomputation or not; both ways of sync;
-- the optimizer's state sharded over the replicas: in the price, sharding never costs and may save, so a plan without it
-  is never better and is left out.
+- the optimizer's state sharded over the replicas, or not: only the former for engines for which that never costs.
 
 The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts
 from the search's own seed: `exact_chains` lists all pipelines with their cuts that bounds on time and memory do not
@@ -22,7 +21,7 @@ never slower (it may leave them idle), so a solved pair also bounds the sets ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf
@@ -30,9 +29,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import Encoded, Tables
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
-from hulk.cost.step import Encoded, Tables
 from hulk.cost.tables import empty_durations, without_sharing
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -51,7 +50,7 @@ from hulk.search.exact_chains import (
     most_microbatches,
     time_chains,
 )
-from hulk.search.exact_combine import Found, capacities, combine, digits_of
+from hulk.search.exact_combine import Found, capacities, combine, digits_of, first_bytes, last_bytes
 from hulk.search.objective import Objective, time_cost
 from hulk.search.seeds import arrange
 from hulk.search.skeleton import Settings, Skeleton, Slot, to_job_plan
@@ -289,11 +288,17 @@ class _JobSolver:
     def __init__(self, space: JobSpace) -> None:
         self.space = space
         self.layers = len(space.job.model.layers)
-        self.modes = [self._mode(size, recompute) for recompute in Recompute for size in space.microbatches]
+        kinds = (True, False) if space.engine.sends_weights else (True,)
+        self.modes = [
+            self._mode(size, recompute, shard)
+            for shard in kinds
+            for recompute in Recompute
+            for size in space.microbatches
+        ]
         self.pool = empty_pool(4096, self.layers)
 
-    def _mode(self, size: int, recompute: Recompute) -> _Mode:
-        settings = Settings(size, recompute=recompute, shard_optimizer=True)
+    def _mode(self, size: int, recompute: Recompute, shard: bool) -> _Mode:
+        settings = Settings(size, recompute=recompute, shard_optimizer=shard)
         tables = self.space.tables(settings)
         open_tables = tables._replace(capacity=np.full_like(tables.capacity, inf))
         return _Mode(settings, tables, open_tables, without_sharing(tables), self.space.job.global_batch // size)
@@ -375,8 +380,8 @@ class _JobSolver:
     def _alone(self, mode: _Mode, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
         """The best plan of one pipeline that is faster than `seconds`."""
         bounds = _bounds(mode, slots)
-        if _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
-            return None, seconds
+        if not mode.settings.shard_optimizer or _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
+            return None, seconds  # one replica has nobody to share with: the same plans as with it
         pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=True, shards=1)
         plan, out, scratch = _room(1, self.layers), empty_durations(self.layers), np.zeros((2, self.layers))
         trial, chain, extra = best_alone(
@@ -393,13 +398,15 @@ class _JobSolver:
         most_replicas = min(mode.total, int(slots.gpus.sum()))
         if most_replicas < 2 or _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
             return None, seconds
-        pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=False, shards=most_replicas)
+        shard = mode.settings.shard_optimizer
+        most_shards = most_replicas if shard else 1
+        pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=False, shards=most_shards)
         digits = digits_of(slots)
         pool = self._useful(mode, slots, bounds, pool, digits, seconds * _STRICTLY, most_replicas)
         best: JobPlan | None = None
         known = _NO_TIMES
         for extra in (mode.total, *range(mode.total - 1)):  # with all the warm-up first: its times serve the others
-            times, fixed, update = self._times(mode, slots, pool, extra, seconds * _STRICTLY, known)
+            times, ends = self._times(mode, slots, pool, extra, seconds * _STRICTLY, known)
             if extra == mode.total:
                 known = times
                 continue
@@ -407,7 +414,7 @@ class _JobSolver:
                 most = np.zeros((len(pool.stages), 3), np.int64)
                 most_microbatches(
                     mode.tables, slots, pool, len(most), bounds.sync, mode.total, extra, seconds * _STRICTLY, replicas,
-                    times, fixed, update, most,
+                    replicas if shard else 1, times, ends, most,
                 )  # fmt: skip
                 if extra and not np.any(most[pool.stages > 1, 0] > extra):
                     continue
@@ -421,8 +428,8 @@ class _JobSolver:
                 found = Found(np.full(replicas, -1), np.zeros(replicas, np.int64), np.zeros(1, np.int64))
                 trial, steps = combine(
                     mode.tables, mode.wide_tables, slots, chosen, digits, most[order], can, times[order],
-                    fixed[order], update[order], mode.total, extra, _room(replicas, stages), empty_durations(stages),
-                    np.zeros((2, stages)), seconds * _STRICTLY, found, _MOST_STEPS,
+                    ends[order], mode.total, extra, _room(replicas, stages, shard),
+                    empty_durations(stages), np.zeros((2, stages)), seconds * _STRICTLY, found, _MOST_STEPS,
                 )  # fmt: skip
                 if steps > _MOST_STEPS:
                     raise _too_large(self.space.job)
@@ -442,8 +449,8 @@ class _JobSolver:
         most = np.zeros((len(pool.stages), 3), np.int64)
         for replicas in range(2, most_replicas + 1):
             most_microbatches(
-                mode.tables, slots, pool, len(most), bounds.sync, mode.total, 0, seconds, replicas, _NO_TIMES,
-                np.zeros(0), np.zeros(0), most,
+                mode.tables, slots, pool, len(most), bounds.sync, mode.total, 0, seconds, replicas,
+                replicas if mode.settings.shard_optimizer else 1, _NO_TIMES, _NO_TIMES, most,
             )  # fmt: skip
             can = capacities(digits, pool.usage, most, replicas)
             kept |= _kept(most[:, 0], can, digits, pool.usage, mode.total)
@@ -451,16 +458,15 @@ class _JobSolver:
 
     def _times(
         self, mode: _Mode, slots: Slots, pool: Pool, extra: int, seconds: float, known: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Every chain's seconds for 0, 1, 2 ... microbatches, for shared parameters, and for the first stage's
-        update."""
+    ) -> tuple[Floats, Floats]:
+        """Every chain's seconds for 0, 1, 2 ... microbatches, and what follows them (`time_chains`)."""
         count = len(pool.stages)
-        times, fixed, update = np.full((count, mode.total + 1), inf), np.zeros(count), np.zeros(count)
+        times, ends = np.full((count, mode.total + 1), inf), np.zeros((count, 3))
         time_chains(
             mode.open_tables, slots, pool, count, _room(1, self.layers), empty_durations(self.layers), mode.total,
-            extra, seconds, known, times, fixed, update,
+            extra, seconds, known, times, ends,
         )  # fmt: skip
-        return times, fixed, update
+        return times, ends
 
     def _job_plan(
         self,
@@ -485,7 +491,7 @@ class _JobSolver:
             extra=extra,
             recompute=mode.settings.recompute,
             sync=Sync.BY_REGION if by_region else Sync.RING,
-            shard_optimizer=len(chains) > 1,
+            shard_optimizer=len(chains) > 1 and mode.settings.shard_optimizer,
         )
         names = tuple(machine.name for machine in self.space.cluster.machines)
         return to_job_plan(Skeleton(tuple(made), settings), names, firsts, lasts, shares)
@@ -504,7 +510,7 @@ def _too_large(job: Job) -> InputError:
     )
 
 
-def _room(replicas: int, stages: int) -> Encoded:
+def _room(replicas: int, stages: int, shard: bool = False) -> Encoded:
     """Room for a plan."""
     return Encoded(
         starts=np.zeros(replicas + 1, np.int64),
@@ -517,7 +523,7 @@ def _room(replicas: int, stages: int) -> Encoded:
         microbatches=np.ones(replicas, np.int64),
         warmup=np.ones(stages, np.int64),
         by_region=False,
-        shard_optimizer=replicas > 1,
+        shard_optimizer=shard,
     )
 
 
@@ -534,25 +540,41 @@ def _bounds(mode: _Mode, slots: Slots) -> Bounds:
     speed = np.max(weight / both, axis=1) / slots.ranks
     count = len(slots.gpus)
     rate = np.array([speed[slots.local == i].max() for i in range(count)])
-    size = float(tables.split[1] + tables.whole[1]) * tables.wire_bytes
     row = [int(slots.place[slots.local == i][0]) for i in range(count)]
-    most_flows = int(slots.ranks.max())
-    sync = np.full((3, count), inf)
-    for i, j in product(range(count), repeat=2):
-        a, b = row[i], row[j]
-        if i == j:
-            apart, seconds = 0, size / tables.local[a] if slots.gpus[i] > 1 else inf
-        else:
-            apart = 1 if tables.region[a] == tables.region[b] else 2
-            flow = min(tables.bandwidth[a, b] * most_flows, tables.ceiling[a, b])
-            seconds = size / flow + 2 * tables.latency[a, b]
-        sync[: apart + 1, i] = np.minimum(sync[: apart + 1, i], seconds)
+    sync = np.stack([_first_sync(tables, slots, row, size) for size in (last_bytes, first_bytes)])
     return Bounds(
         work=np.append(np.cumsum(both.min(axis=0)[::-1])[::-1], 0.0),
         share=np.append(np.cumsum(weight[::-1])[::-1], 0.0),
         rate=rate,
         sync=sync,
     )
+
+
+def _first_sync(tables: Tables, slots: Slots, row: Sequence[int], size: Callable[[Tables, bool], float]) -> Floats:
+    """[3, n] seconds to add up what `size` says of the first layer, at least, as `Bounds.sync` has them. `row`: the
+    machines' places."""
+    trips = 1 if tables.rules.swaps else 2
+    flows = int(slots.ranks.max())
+    count = len(row)
+    with_shared, without, one_flow = (np.full((3, count), inf) for _ in range(3))
+    for i, j in product(range(count), repeat=2):
+        a, b = row[i], row[j]
+        if i == j:
+            apart, wait, rate = 0, 0.0, float(tables.local[a]) if slots.gpus[i] > 1 else 0.0
+        else:
+            apart, wait = 1 if tables.region[a] == tables.region[b] else 2, float(tables.latency[a, b])
+            rate = float(min(tables.bandwidth[a, b] * flows, tables.ceiling[a, b]))
+        if rate == 0.0:
+            continue
+        kinds = slice(0, apart + 1)
+        for found, amount, waits in (
+            (with_shared, size(tables, False), trips * wait),
+            (without, size(tables, True), trips * wait),
+        ):
+            found[kinds, i] = np.minimum(found[kinds, i], amount / rate + waits)
+        # What layers share comes to each of its holders at least once, from any other, be it of the same pipeline.
+        one_flow[:, i] = np.minimum(one_flow[:, i], tables.shared * tables.wire_bytes / rate)
+    return np.minimum(with_shared, without + one_flow) if tables.rules.shares_once else with_shared
 
 
 def _all_work(mode: _Mode, slots: Slots, bounds: Bounds) -> float:

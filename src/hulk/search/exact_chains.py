@@ -21,19 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import kernel, maker
+from hulk.cost.arrays import Durations, Encoded, Tables, transfer_seconds
+from hulk.cost.compiled import kernel, lean, maker
 from hulk.cost.pipeline import run_pipeline
-from hulk.cost.step import (
-    ALL,
-    Durations,
-    Encoded,
-    Tables,
-    durations,
-    link_seconds,
-    stage_memory,
-    step_seconds,
-    transfer_seconds,
-)
+from hulk.cost.step import ALL, durations, link_seconds, stage_memory, step_seconds
 from hulk.search.fit import set_warmup
 
 Floats = NDArray[np.float64]
@@ -59,8 +50,8 @@ class Bounds(NamedTuple):
     work: Floats  # [L + 1] layers l.. at the fastest kind of each, seconds
     share: Floats  # [L + 1] the part of a microbatch's work in layers l.., by some weights that add up to 1
     rate: Floats  # [n] such parts that one GPU of a machine does in a second, at most
-    sync: Floats  # [3, n] seconds to add up the first layer's gradients, at least: with any other replica, where some
-    # replica starts on another machine, where some starts in another region
+    sync: Floats  # [2, 3, n] seconds to add up the first layer's gradients, at least, after the last backward pass and
+    # in all: with any other replica, where some replica starts on another machine, where some starts in another region
 
 
 class Pool(NamedTuple):
@@ -164,22 +155,26 @@ def list_chains(
         memory, params, _, _ = stage_memory(tables, a, b, t, 1, sends, shards)
         if memory > tables.capacity[plan.place[d]]:
             continue
-        f = tables.forward[k, b + 1] - tables.forward[k, a]
-        w = tables.backward[k, b + 1] - tables.backward[k, a]
+        f = tables.forward[k, b + 1] - tables.forward[k, a] + tables.rules.pass_overhead
+        w = tables.backward[k, b + 1] - tables.backward[k, a] + tables.rules.pass_overhead
         if d == 0:
             h, e, m = 0.0, 0.0, total if alone else total - 1
-            time = seconds - params / shards * tables.update[k]
+            update = params / shards * tables.update[k]
             if not alone:
-                time -= bounds.sync[0, i]
+                update = after_passes(tables, update, bounds.sync[0, 0, i], bounds.sync[1, 0, i] - w)
+            time = seconds - update
         else:
             h = head[d - 1] + forward[d - 1] + out.send_forward[d - 1] + out.latency[d - 1]
             e = tail[d - 1] + backward[d - 1] + out.send_backward[d - 1] + out.latency[d - 1]
             time, m = budget[d - 1], most[d - 1]
             shared = tables.tied[b + 1] - tables.tied[a]
-            if shared > 0:
+            if shared > 0 and (alone or not tables.rules.shares_once):
                 flows = min(t, plan.ranks[0])
                 wait, wire = transfer_seconds(tables, plan, d, 0, shared * tables.wire_bytes, flows)
-                time -= 2 * wait + wire
+                if not tables.rules.shares_once:
+                    time -= 2 * wait + wire
+                elif shared == tables.tied[-1]:  # two swap, and this one begins with the step when it first gets work
+                    time -= max(0.0, wait + wire - (h if tables.rules.rolls else 0.0))
         rest = time - h - e
         after = bounds.work[b + 1]
         m = _at_most(rest, f + w, m)
@@ -230,6 +225,15 @@ def write_chain(slots: Slots, pool: Pool, c: int, plan: Encoded, begin: int) -> 
         plan.first[n], plan.last[n] = a, pool.last[c, s]
         a = pool.last[c, s] + 1
     return begin + pool.stages[c]
+
+
+@lean
+def after_passes(tables: Tables, update: float, last: float, rest: float) -> float:
+    """Seconds of a step, at least, after the last backward of a pipeline's first stage: until the first layer is synced
+    and updated. `last`: the sync of the last bucket; `rest`: that of all, less that backward, beside which it may be
+    under way. Of two that swap, the one that comes late need not wait for the other, which has to wait for it."""
+    sync = max(last, rest)
+    return max(update, sync) if tables.rules.swaps else update + sync
 
 
 @kernel
@@ -316,24 +320,23 @@ def time_chains(
     seconds: float,
     known: Floats,
     times: Floats,
-    fixed: Floats,
-    update: Floats,
+    ends: Floats,
 ) -> None:
     """Seconds of each chain's pipeline for 1, 2, ... microbatches, inf from where no plan below `seconds` can have it.
 
     open_tables   with memory without end: memory is checked where the number of replicas is known
     known         [C, total + 1] the same with all the warm-up there can be; without columns: not known
     times         [C, total + 1]
-    fixed         [C] seconds that a chain's shared parameters add
-    update        [C] seconds of the first stage's optimizer, not sharded
+    ends          [C, 3] seconds that a chain's shared parameters add, of its first stage's optimizer, not sharded, and
+                  of its first stage's backward
     """
-    ends = np.empty((pool.slot.shape[1], 2 * total))
+    passes = np.empty((pool.slot.shape[1], 2 * total))
     for c in range(count):
         stages = pool.stages[c]
         plan.starts[1] = write_chain(slots, pool, c, plan, 0)
         durations(open_tables, plan, out)
-        fixed[c] = out.tie_seconds[1:stages].sum()
-        update[c] = out.update[0]
+        fixed = out.tie_seconds[1:stages].sum()
+        ends[c, 0], ends[c, 1], ends[c, 2] = fixed, out.update[0], out.backward[0]
         times[c, :] = np.inf
         for m in range(1, min(total - 1, pool.most[c]) + 1):
             if stages == 1:
@@ -342,14 +345,14 @@ def time_chains(
                 times[c, m] = known[c, m]
             else:
                 set_warmup(plan, 0, extra, False, m)
-                if at_least(plan, out, m) + fixed[c] >= seconds:
+                if at_least(plan, out, m) + fixed >= seconds:
                     break
                 run_pipeline(
                     out.forward[:stages], out.backward[:stages], out.latency[:stages], out.send_forward[:stages],
-                    out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages], m, ends,
+                    out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages], m, passes,
                 )  # fmt: skip
-                times[c, m] = ends[0, 2 * m - 1]
-            if times[c, m] + fixed[c] >= seconds:
+                times[c, m] = passes[0, 2 * m - 1]
+            if times[c, m] + fixed >= seconds:
                 times[c, m] = np.inf
                 break
 
@@ -365,14 +368,14 @@ def most_microbatches(
     extra: int,
     seconds: float,
     replicas: int,
+    shards: int,
     times: Floats,
-    fixed: Floats,
-    update: Floats,
+    ends: Floats,
     most: Ints,
 ) -> None:
-    """most[c, k]: how many microbatches a chain can do as one of that many replicas (which share the optimizer's
-    state), by its times, its GPUs' memory, and the sync of kind k (see `Bounds`); 0 where it can be none of them.
-    `times` without columns: by the pool's bound."""
+    """most[c, k]: how many microbatches a chain can do as one of that many replicas, with so many shards of the
+    optimizer's state, by its times, its GPUs' memory, and the sync of kind k (see `Bounds`); 0 where it can be none of
+    them. `times` without columns: by the pool's bound."""
     for c in range(count):
         m = min(pool.most[c], total - replicas + 1)
         a, stages = 0, pool.stages[c]
@@ -380,14 +383,16 @@ def most_microbatches(
             q, b = pool.slot[c, s], pool.last[c, s]
             while m > 0:
                 in_flight = min(m, stages - s + extra)
-                memory = stage_memory(tables, a, b, slots.ranks[q], in_flight, s + 1 < stages, replicas)[0]
+                memory = stage_memory(tables, a, b, slots.ranks[q], in_flight, s + 1 < stages, shards)[0]
                 if memory <= tables.capacity[slots.place[q]]:
                     break
                 m -= 1
             a = b + 1
         for k in range(3):
             if times.shape[1] > 0:
-                spare = seconds - fixed[c] - update[c] / replicas - sync[k, slots.local[pool.slot[c, 0]]]
+                i = slots.local[pool.slot[c, 0]]
+                after = after_passes(tables, ends[c, 1] / shards, sync[0, k, i], sync[1, k, i] - ends[c, 2])
+                spare = seconds - ends[c, 0] - after
                 while m > 0 and not times[c, m] < spare:
                     m -= 1
             most[c, k] = m

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hulk.cost.arrays import FITS, Durations, Encoded, Tables, transfer_seconds
 from hulk.cost.compiled import kernel, maker
-from hulk.cost.step import ALL, FITS, Durations, Encoded, Tables, durations, seconds_of, step_seconds, transfer_seconds
-from hulk.search.exact_chains import Floats, Ints, Pool, Slots, write_chain
+from hulk.cost.step import ALL, durations, seconds_of, step_seconds
+from hulk.cost.sync import is_apart, set_bytes, shared_holders
+from hulk.search.exact_chains import Floats, Ints, Pool, Slots, after_passes, write_chain
 from hulk.search.fit import set_warmup
 
 
@@ -102,6 +104,19 @@ def _hop(tables: Tables, plan: Encoded, a: int, b: int, size: float) -> tuple[fl
 
 
 @kernel
+def first_bytes(tables: Tables, apart: bool) -> float:
+    """Bytes that are added up with the first layer, at least."""
+    return set_bytes(tables, 0, 0, apart)
+
+
+@kernel
+def last_bytes(tables: Tables, apart: bool) -> float:
+    """Bytes of these that are added up after all backward passes, at least: all of them, or the last bucket."""
+    size = set_bytes(tables, 0, 0, apart)
+    return min(size, tables.rules.bucket / 2) if tables.rules.overlap_sync else size
+
+
+@kernel
 def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> float:
     """Seconds to add up `size` bytes among these stages, at least, in whatever order and by whichever way of sync."""
     n = members.shape[0]
@@ -111,7 +126,7 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
             for j in range(i):
                 between, on = _hop(tables, plan, members[i], members[j], size)
                 wire = max(wire, on)
-                wait += between if n == 3 else 2 * between
+                wait += between if n == 3 or tables.rules.swaps else 2 * between
     else:
         wire, wait = _tree(tables, plan, members, size)
     ring = 2 * (n - 1) / n * (wire + wait)
@@ -147,6 +162,8 @@ def sync_at_least(tables: Tables, plan: Encoded, members: Ints, size: float) -> 
                         wire, wait = min(wire, on), min(wait, between)
             slowest = max(slowest, wire)
             waits += wait
+        if regions == 2 and tables.rules.swaps:
+            waits /= 2
         across = 2 * (regions - 1) / regions * (slowest + waits)
     return min(ring, 2 * inside + across)
 
@@ -163,10 +180,31 @@ def _write(slots: Slots, pool: Pool, chains: Ints, shares: Ints, extra: int, pla
 
 
 @maker
+def _write_holders(tables: Tables, slots: Slots, pool: Pool, chains: Ints, plan: Encoded) -> int:
+    """Write as the plan's first rows the chains' first stages, then the others that hold what layers share, where that
+    has a sum of its own. Returns how many rows."""
+    count = chains.shape[0]
+    for o in range(count):
+        q = pool.slot[chains[o], 0]
+        plan.machine[o], plan.place[o], plan.ranks[o] = slots.machine[q], slots.place[q], slots.ranks[q]
+    if not tables.rules.shares_once or tables.shared == 0.0:
+        return count
+    for o in range(chains.shape[0]):
+        c = chains[o]
+        for s in range(1, pool.stages[c]):
+            if tables.tied[pool.last[c, s] + 1] > tables.tied[pool.last[c, s - 1] + 1]:
+                q = pool.slot[c, s]
+                plan.machine[count], plan.place[count] = slots.machine[q], slots.place[q]
+                plan.ranks[count] = slots.ranks[q]
+                count += 1
+    return count
+
+
+@maker
 def _with_sync(plan: Encoded, by_region: bool) -> Encoded:
     return Encoded(
         plan.starts, plan.machine, plan.place, plan.kind, plan.ranks, plan.first, plan.last,
-        plan.microbatches, plan.warmup, by_region, True,
+        plan.microbatches, plan.warmup, by_region, plan.shard_optimizer,
     )  # fmt: skip
 
 
@@ -179,6 +217,7 @@ def _optimistic(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) 
         return np.inf
     replicas = plan.microbatches.shape[0]
     members = np.empty(replicas, np.int64)
+    apart = is_apart(tables, plan)
     for i in range(sets):
         a, b = out.set_first[i], out.set_last[i]
         for p in range(replicas):
@@ -186,10 +225,12 @@ def _optimistic(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) 
             while plan.last[n] < a:
                 n += 1
             members[p] = n
-        params = tables.split[b + 1] - tables.split[a] + tables.whole[b + 1] - tables.whole[a]
-        least = sync_at_least(tables, plan, members, params * tables.wire_bytes)
+        least = sync_at_least(tables, plan, members, set_bytes(tables, a, b, apart))
         out.set_seconds[i] = min(out.set_seconds[i], least)
-        out.set_wait[i] = min(out.set_wait[i], out.set_seconds[i])
+        out.set_wait[i] = 0.0
+    if apart:
+        size = tables.shared * tables.wire_bytes
+        out.tie_seconds[0] = min(out.tie_seconds[0], sync_at_least(tables, plan, shared_holders(tables, plan), size))
     return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
 
 
@@ -253,6 +294,7 @@ def _orders(
     replicas = chains.shape[0]
     _write(slots, pool, chains, shares, extra, plan)
     priced = 1
+    apart = is_apart(tables, plan)  # then two stages of a pipeline are in one ring: it is another in another order
     if _optimistic(wide_tables, plan, out, scratch) >= seconds:
         return seconds, priced
     label = _classes(slots, pool, chains)
@@ -269,7 +311,7 @@ def _orders(
                     break
         _write(slots, pool, mine, its, extra, plan)
         for by_region in (False, True):
-            if not by_region and not first and (replicas <= 3 or order[0] > 0):
+            if not by_region and not first and ((replicas <= 3 and not apart) or order[0] > 0):
                 continue  # a ring may start anywhere, and three have but one
             priced += 1
             trial = seconds_of(tables, _with_sync(plan, by_region), out, scratch)
@@ -279,7 +321,7 @@ def _orders(
                 found.share[:replicas] = its
                 found.by_region[0] = by_region
         first = False
-        if replicas == 2 or not _next_order(order):
+        if (replicas == 2 and not apart) or not _next_order(order):
             return seconds, priced
 
 
@@ -293,8 +335,7 @@ def combine(
     most: Ints,
     can: Ints,
     times: Floats,
-    fixed: Floats,
-    update: Floats,
+    ends: Floats,
     total: int,
     extra: int,
     plan: Encoded,
@@ -320,12 +361,12 @@ def combine(
     chains = np.full(replicas, -1)
     at = np.zeros(replicas, np.int64)
     limit, shares = np.zeros(replicas, np.int64), np.zeros(replicas, np.int64)
-    members = np.zeros(replicas, np.int64)
+    rows = np.arange(plan.machine.shape[0])
     group_end = np.zeros(count, np.int64)
     for c in range(count - 1, -1, -1):
         same = c + 1 < count and pool.usage[c + 1] == pool.usage[c]
         group_end[c] = group_end[c + 1] if same else c + 1
-    first_size = (tables.split[1] + tables.whole[1]) * tables.wire_bytes
+    shards = replicas if plan.shard_optimizer else 1
     steps = 0
     p = 0
     while p >= 0:
@@ -372,15 +413,17 @@ def combine(
         if not long:
             continue  # less warm-up comes to the same
         # All replicas are there: what the first layer's sync leaves of the time says how many microbatches each can do.
-        for o in range(replicas):
-            members[o] = o
-            q = pool.slot[chains[o], 0]
-            plan.machine[o], plan.place[o], plan.ranks[o] = slots.machine[q], slots.place[q], slots.ranks[q]
-        sync = sync_at_least(tables, plan, members, first_size)
+        holders = _write_holders(tables, slots, pool, chains, plan)
+        split = holders > replicas
+        last = sync_at_least(tables, plan, rows[:replicas], last_bytes(tables, split))
+        whole = sync_at_least(tables, plan, rows[:replicas], first_bytes(tables, split))
+        if split:
+            on_top = sync_at_least(tables, plan, rows[:holders], tables.shared * tables.wire_bytes)
+            last, whole = last + on_top, whole + on_top
         together = 0
         for o in range(replicas):
             x = chains[o]
-            spare = seconds - sync - fixed[x] - update[x] / replicas
+            spare = seconds - ends[x, 0] - after_passes(tables, ends[x, 1] / shards, last, whole - ends[x, 2])
             m = most[x, apart]
             while m > 0 and not times[x, m] < spare:
                 m -= 1

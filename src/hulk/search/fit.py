@@ -13,19 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import FITS, Durations, Encoded, Tables
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
-from hulk.cost.step import (
-    ALL,
-    FITS,
-    Durations,
-    Encoded,
-    Tables,
-    durations,
-    gradient_sets,
-    stage_durations,
-    stage_memory,
-    step_seconds,
-)
+from hulk.cost.step import ALL, durations, stage_durations, stage_memory, step_seconds
+from hulk.cost.sync import buckets_of, gradient_sets, is_apart, set_bytes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -407,8 +398,13 @@ def fit(
     status, sets, _ = gradient_sets(tables, plan, out)
     if status != FITS:
         return -1000.0
-    if replicas > 1 and least + out.set_seconds[0] >= enough:  # the first layers' gradients are last
-        return np.inf
+    if replicas > 1 and not (replicas == 2 and tables.rules.swaps):  # the first layers' gradients are last
+        buckets = buckets_of(tables, set_bytes(tables, 0, out.set_last[0], is_apart(tables, plan)))
+        last = out.set_wait[0] + (out.set_seconds[0] - out.set_wait[0]) / (
+            buckets if tables.rules.overlap_sync else 1.0
+        )
+        if least + last >= enough:
+            return np.inf
     seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
     if seconds >= enough:
         return np.inf  # not its price: refined it might take less

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import Encoded
 from hulk.cost.compiled import inlined
-from hulk.cost.step import Encoded
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import Rules, Tables
 from hulk.cost.compiled import kernel
-from hulk.cost.step import Tables
 from hulk.domain.plan import Recompute
 from hulk.search.assign import machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace
@@ -34,7 +34,7 @@ class Packed(NamedTuple):
     where: Ints  # [J, V, 14] where each table begins in `floats`, then in `ints`
     layers: Ints  # [J]
     kinds: Ints  # [J]
-    scalars: Floats  # [J, 4] bytes a parameter: state, optimizer, gradient, gradient on the wire
+    scalars: Floats  # [J, 5] bytes a parameter: state, optimizer, gradient, gradient on the wire; parameters shared
     sizes: Ints  # [J, S] microbatch sizes, ascending; 0 where a job has fewer
     batch: Ints  # [J] samples of a step
     kind: Ints  # [J, P, most ranks + 1] kind of stage
@@ -67,11 +67,7 @@ class Packed(NamedTuple):
     ring_share: Floats
     region: Ints
     capacity: Floats
-    bucket: float
-    blocking_above: float
-    message_overhead: float
-    flow_per_rank: bool
-    overlap_sync: bool
+    rules: Rules
     any_blocked: bool
 
 
@@ -122,7 +118,9 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         where=where,
         layers=np.array([len(space.job.model.layers) for space in spaces]),
         kinds=np.array([len(tables.update) for tables in firsts]),
-        scalars=np.array([(t.state_bytes, t.optimizer_bytes, t.gradient_bytes, t.wire_bytes) for t in firsts]),
+        scalars=np.array(
+            [(t.state_bytes, t.optimizer_bytes, t.gradient_bytes, t.wire_bytes, t.shared) for t in firsts]
+        ),
         sizes=padded,
         batch=np.array([space.job.global_batch for space in spaces]),
         kind=kind,
@@ -155,11 +153,7 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         ring_share=common.ring_share,
         region=common.region,
         capacity=common.capacity,
-        bucket=common.bucket,
-        blocking_above=common.blocking_above,
-        message_overhead=common.message_overhead,
-        flow_per_rank=common.flow_per_rank,
-        overlap_sync=common.overlap_sync,
+        rules=common.rules,
         any_blocked=common.any_blocked,
     )
 
@@ -206,10 +200,7 @@ def tables_of(packed: Packed, job: int, variant: int) -> Tables:
         packed.scalars[job, 1],
         packed.scalars[job, 2],
         packed.scalars[job, 3],
-        packed.bucket,
-        packed.blocking_above,
-        packed.message_overhead,
-        packed.flow_per_rank,
-        packed.overlap_sync,
+        packed.scalars[job, 4],
+        packed.rules,
         packed.any_blocked,
     )

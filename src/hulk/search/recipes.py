@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.cost.arrays import Durations, Encoded
 from hulk.cost.compiled import inlined, inner, kernel, lean
-from hulk.cost.step import Durations, Encoded
 from hulk.cost.tables import empty_durations
 from hulk.search.fit import fit
 from hulk.search.memo import Memo, empty_memo, key_of, note, recall

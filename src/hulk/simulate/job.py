@@ -63,12 +63,13 @@ class JobRun:
     def timeline(self) -> JobTimeline:
         """What happened, once the clock has run out."""
         spans = sorted(self._log.spans, key=lambda span: (span.start, span.pipeline, span.stage))
-        step = max(span.end for span in spans)
         by_stage: dict[tuple[int, int], list[Span]] = {
             (p, s): [] for p, pipeline in enumerate(self._prepared.plan.pipelines) for s in range(len(pipeline.stages))
         }
         for span in spans:
             by_stage[span.pipeline, span.stage].append(span)
+        rolls = self._prepared.engine.rolls
+        step = max(_end(found) - (_begin(found) if rolls else 0.0) for found in by_stage.values())
         stages = tuple(_stage_timeline(p, s, found, step) for (p, s), found in by_stage.items())
         return JobTimeline(self._prepared.job.name, step, stages, tuple(spans))
 
@@ -81,5 +82,15 @@ def _stage_timeline(pipeline: int, stage: int, spans: Sequence[Span], step: floa
         machine=passes[0].machine,
         busy=sum(span.seconds for span in passes) / step if step else 0.0,
         passes_end=passes[-1].end,
-        end=max(span.end for span in spans if span.kind is SpanKind.UPDATE),
+        end=_end(spans),
     )
+
+
+def _begin(spans: Sequence[Span]) -> float:
+    """When a stage's first pass begins."""
+    return min(span.start for span in spans if span.kind.computes)
+
+
+def _end(spans: Sequence[Span]) -> float:
+    """When a stage is done: it has updated, and all that comes to it has come."""
+    return max(span.end for span in spans if span.kind in (SpanKind.UPDATE, SpanKind.SYNC))

@@ -28,8 +28,9 @@ class Span:
     """Something a stage does from `start` to `end`.
 
     microbatch  of passes and messages; None for sync and update
-    peer        the stage of the same pipeline at the other end: of a message, or of shared parameters being added up
-    layers      first and last layer, both included, of a gradient set being added up over the replicas
+    peer        the stage of the same pipeline at the other end of a message
+    layers      first and last layer, both included, whose gradients are added up, or weights sent; None: of parameters
+                that layers share
     """
 
     job: str
@@ -53,7 +54,7 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class StageTimeline:
     """One stage's step: `busy` is the share of the job's step in forward and backward passes, `passes_end` when the
-    last of them is done, `end` when its weights are updated."""
+    last of them is done, `end` when it has all its new weights."""
 
     pipeline: int
     stage: int
@@ -65,7 +66,8 @@ class StageTimeline:
 
 @dataclass(frozen=True)
 class JobTimeline:
-    """One job's step: its seconds, its stages, and everything they did, by start."""
+    """One job's step: its seconds (where stages go on with the next one as soon as they are done themselves, those of
+    the stage that is longest at it), its stages, and everything they did, by start."""
 
     job: str
     step: float

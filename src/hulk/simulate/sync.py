@@ -1,13 +1,12 @@
-"""What follows a job's passes: gradients are added up over the replicas, those of shared parameters within each
-pipeline too, and weights are updated. `hulk.cost.traffic.sums_of` says what waits
-for what; a stage updates when all its sums are over.
+"""What follows a job's passes: gradients are added up, weights are updated and, where each stage updates only its own
+part of them, sent to the others. `hulk.cost.traffic.sums_of` says what waits for what; a stage updates when all its
+sums are over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import zip_longest
 
 from hulk.cost.prepared import Prepared
 from hulk.cost.traffic import Phases, Traffic, sums_of
@@ -44,11 +43,11 @@ class SyncRun:
         self._before_update: list[list[Task]] = [[passes] for passes in self._passes]
         # Moments at which a stage has what it adds to a sum, and the seconds of its last backward after them.
         self._ready: list[list[tuple[Task, float]]] = [[] for _ in range(count)]
-        self._plan_sums(traffic, jitter)
-        updates = [Task(partial(self._update, row, stretch)) for row, stretch in enumerate(jitter.factors(count))]
-        for update, before in zip(updates, self._before_update, strict=True):
+        self._updates = [Task(partial(self._update, row, stretch)) for row, stretch in enumerate(jitter.factors(count))]
+        weights = self._plan_sums(traffic, jitter)
+        for update, before in zip(self._updates, self._before_update, strict=True):
             update.wait_for(*before)
-        Task(lambda _: done()).wait_for(*updates)
+        Task(lambda _: done()).wait_for(*self._updates, *weights)
 
     def last_pass(self, row: int, seconds: float, stretch: float) -> None:
         """A stage starts its last backward, which takes that many seconds, jitter's `stretch` included."""
@@ -56,21 +55,23 @@ class SyncRun:
         for ready, to_do in self._ready[row]:
             self._clock.after(max(seconds - to_do * stretch, 0.0), ready.done)
 
-    def _plan_sums(self, traffic: Traffic, jitter: Jitter) -> None:
+    def _plan_sums(self, traffic: Traffic, jitter: Jitter) -> list[Task]:
+        """What waits for what. Returns the tasks that come after updates."""
         sums = sums_of(self._prepared, traffic)
         tasks: list[Task] = []
         for one, stretch in zip(sums, jitter.factors(len(sums)), strict=True):
             record = partial(self._record, one.holders, layers=one.layers)
-            if one.layers is None:  # between a stage and its pipeline's first
-                record = partial(record, peers=[0, one.holders[0] - one.holders[1]])
             task = Task(partial(self._collect, one.phases, stretch, record))
             for row, to_do in one.moments:
                 ready = Task()
                 self._ready[row].append((ready, to_do))
                 task.wait_for(ready)
-                self._before_update[row].append(task)
             task.wait_for(*(tasks[number] for number in one.after))
+            task.wait_for(*(self._updates[row] for row in one.updates))
+            for row in () if one.updates else one.holders:
+                self._before_update[row].append(task)
             tasks.append(task)
+        return [task for task, one in zip(tasks, sums, strict=True) if one.updates]
 
     def _collect(self, phases: Phases, stretch: float, record: Callable[[float], None], done: Action) -> None:
         """Run a collective operation's phases one after the other, write it down, and go on."""
@@ -91,16 +92,9 @@ class SyncRun:
 
         run_phase(0)
 
-    def _record(
-        self,
-        rows: Sequence[int],
-        start: float,
-        *,
-        peers: Sequence[int] = (),
-        layers: tuple[int, int] | None = None,
-    ) -> None:
-        for row, peer in zip_longest(rows, peers):
-            self._log.add(row, SpanKind.SYNC, start, self._clock.now, peer=peer, layers=layers)
+    def _record(self, rows: Sequence[int], start: float, *, layers: tuple[int, int] | None) -> None:
+        for row in rows:
+            self._log.add(row, SpanKind.SYNC, start, self._clock.now, layers=layers)
 
     def _update(self, row: int, stretch: float, done: Action) -> None:
         start = self._clock.now

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from hulk.cost.arrays import Floats
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
-from hulk.cost.step import Floats
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.search.assign import state_bytes

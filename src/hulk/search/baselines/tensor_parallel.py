@@ -23,13 +23,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+# The one home of these two formulas; private there because nothing else needed an all-reduce without a plan.
+from hulk.cost.arrays import Encoded, Ints, Tables
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.report import Breakdown
-
-# The one home of these two formulas; private there because nothing else needed an all-reduce without a plan.
-from hulk.cost.step import Encoded, Ints, Tables, by_region_seconds, ring_seconds, stage_memory
+from hulk.cost.step import stage_memory
+from hulk.cost.sync import by_region_seconds, ring_seconds
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Recompute

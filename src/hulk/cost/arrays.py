@@ -1,0 +1,130 @@
+"""A job's step in arrays of numbers, for compiled functions: what layers, machines and links are like, a plan for them,
+and how long its parts take. `hulk.cost.tables` makes the first two; nothing here knows names.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hulk.cost.compiled import lean
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+FITS, TOO_BIG, BLOCKED = 0, 1, 2
+
+
+class Rules(NamedTuple):
+    """What an engine does, as `hulk.cost.engine` has it, for compiled functions."""
+
+    bucket: float  # bytes on the wire that are summed at a time, as soon as backward has made them
+    blocking_above: float
+    message_overhead: float
+    pass_overhead: float
+    step_overhead: float
+    hop_overhead: float
+    flow_per_rank: bool
+    overlap_sync: bool
+    swaps: bool
+    shares_once: bool
+    sends_weights: bool
+    rolls: bool
+
+
+class Tables(NamedTuple):
+    """A job on some machines at one microbatch size. L layers, M places (machines, or machines that are alike), K kinds
+    of stage (GPU type × tensor parallel).
+
+    Prefix arrays have L + 1 entries: the sum over layers a..b is p[b + 1] − p[a]. Seconds, bytes, bytes/s, dollars.
+    """
+
+    forward: Floats  # [K, L + 1] prefix, seconds of one microbatch
+    backward: Floats  # [K, L + 1] prefix, recomputation included
+    update: Floats  # [K] seconds a parameter
+    split: Floats  # [L + 1] prefix, parameters divided by tensor parallel
+    whole: Floats  # [L + 1] prefix, parameters on every rank
+    tied: Floats  # [L + 1] prefix, parameters shared with the first layer
+    held_split: Floats  # [L + 1] prefix, bytes kept of one microbatch
+    held_whole: Floats  # [L + 1] prefix
+    peak_split: Floats  # [L] bytes needed for a moment
+    peak_whole: Floats  # [L]
+    alike_until: Ints  # [L] the first layer after l with other peaks: blocks are alike, so a range is a few steps
+    cut: Floats  # [L] bytes sent on after layer l
+    gather_fixed: Floats  # [K] seconds to put slices together at a receiver of this kind
+    gather_rate: Floats  # [K] seconds a byte
+    latency: Floats  # [M, M] one way, between two machines of these places; inf: blocked
+    bandwidth: Floats  # [M, M] one flow
+    ceiling: Floats  # [M, M] all flows: all cards of the two and the trunk
+    card: Floats  # [M] bytes/s of all cards of a machine together, each direction
+    trunk: Ints  # [M, M] which trunk is on the way, in this direction; −1: none
+    trunk_rate: Floats  # [K] bytes/s that all flows on a trunk share
+    local: Floats  # [M] bytes/s between GPUs of one machine
+    ring_share: Floats  # [M] share of its bandwidth that a ring between machines reaches there
+    region: Ints  # [M]
+    capacity: Floats  # [M] bytes of one GPU that tensors can have
+    state_bytes: float  # weights and gradients, a parameter
+    optimizer_bytes: float
+    gradient_bytes: float  # of a parameter, where gradients are added up over microbatches
+    wire_bytes: float  # of a parameter's gradient on its way to other replicas
+    shared: float  # parameters that layers share, counted once
+    rules: Rules
+    any_blocked: bool  # whether any latency is inf
+
+
+class Encoded(NamedTuple):
+    """A job's plan in numbers: N stages of all pipelines one after the other, P pipelines."""
+
+    starts: Ints  # [P + 1] first stage of each pipeline
+    machine: Ints  # [N] which machine; the same number is the same machine
+    place: Ints  # [N] its row in the tables
+    kind: Ints  # [N]
+    ranks: Ints  # [N] tensor parallel
+    first: Ints  # [N]
+    last: Ints  # [N]
+    microbatches: Ints  # [P]
+    warmup: Ints  # [N] forwards before the first backward
+    by_region: bool
+    shard_optimizer: bool
+
+
+class Durations(NamedTuple):
+    """What a step is made of. Per stage [N]; `latency`, `send_*` and `blocking` belong to the link to the next stage.
+
+    Gradient sets: set i is the layers set_first[i]..set_last[i], the same stages hold it in all replicas; it takes
+    set_seconds[i] to sync. `sets` says how many there are.
+    """
+
+    forward: Floats
+    backward: Floats
+    latency: Floats
+    send_forward: Floats
+    send_backward: Floats
+    rate: Floats  # bytes/s that a message has at most, nobody else being on the way
+    blocking: Bools
+    params: Floats  # of one rank
+    held: Floats  # bytes of activations at the peak, all microbatches in flight
+    peak: Floats  # bytes needed for a moment on top
+    memory: Floats  # bytes of one rank in all
+    update: Floats
+    set_first: Ints
+    set_last: Ints
+    set_seconds: Floats
+    set_wait: Floats  # the part of it that is latency
+    tie_seconds: (
+        Floats  # [N] adding up shared parameters with the pipeline's first stage; at 0: once for all who have them
+    )
+
+
+@lean
+def transfer_seconds(tables: Tables, plan: Encoded, n: int, m: int, size: float, flows: int) -> tuple[float, float]:
+    """(latency, seconds on the wire) of `size` bytes from stage n to stage m: bandwidth is the least of the flows', the
+    two network cards' and the trunk's; inside a machine, that of the GPUs' own link. Latency inf: they cannot talk."""
+    a, b = plan.place[n], plan.place[m]
+    if plan.machine[n] == plan.machine[m]:
+        return 0.0, size / tables.local[a]
+    rate = min(tables.bandwidth[a, b] * flows, tables.ceiling[a, b])
+    return tables.latency[a, b], size / rate
