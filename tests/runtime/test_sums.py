@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cases import CONFIGS
 
+from hulk.cost.compiled import plain
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.play import play
@@ -113,7 +114,7 @@ def test_a_ring_takes_twice_as_many_rounds_as_hops(tmp_path):
 def test_a_chain_sends_pieces(tmp_path):
     made = prepared(tmp_path, *([(f"x-{i}", 0, LAYERS)] for i in (1, 2, 3)), sync=Sync.BY_REGION, engine=PLAIN)
     size = 4 * params(made)
-    pieces = chain_pieces(size)
+    pieces = plain(chain_pieces)(size)
     assert pieces > 1
     one_way = 2 * LATENCY + (pieces + 1) * (size / pieces / RATE + OVERHEAD)
     assert seconds(made) == pytest.approx(passes(made) + 2 * one_way + made.durations.update[0])

@@ -45,14 +45,14 @@ def read_plan(path: str, cluster: Cluster) -> Plan:
 
 def announce_compilation(*, search: bool = False) -> None:
     """Say so when compiled code is not cached yet: the first run takes a while, and silence would worry people."""
-    from hulk.cost import step
+    from hulk.cost import play
 
-    ready = step.is_compiled()
+    ready = play.is_compiled()
     if search:
         from hulk.search import dealing, polish
 
         ready = ready and dealing.is_compiled() and polish.is_compiled()
     if not ready:
-        what, seconds = ("the search", 60) if search else ("the price", 10)
+        what, seconds = ("the search", 90) if search else ("the price", 20)
         sys.stderr.write(f"compiling {what} for this machine, once; this takes about {seconds} s …\n")
         sys.stderr.flush()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import lean
+from hulk.cost.compiled import inner
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -119,7 +119,7 @@ class Durations(NamedTuple):
     )
 
 
-@lean
+@inner
 def transfer_seconds(tables: Tables, plan: Encoded, n: int, m: int, size: float, flows: int) -> tuple[float, float]:
     """(latency, seconds on the wire) of `size` bytes from stage n to stage m: bandwidth is the least of the flows', the
     two network cards' and the trunk's; inside a machine, that of the GPUs' own link. Latency inf: they cannot talk."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner, kernel, maker
+from hulk.cost.compiled import inner, is_cached, kernel, maker
 from hulk.cost.fluid import Fluid, Times, empty_fluid, empty_times, end_flow, set_time, share_out, start_flow
 from hulk.cost.pipeline import pass_at
 from hulk.cost.prepared import Prepared
@@ -85,11 +85,13 @@ class Played:
     sync_end: Floats
 
 
-def play(prepared: Sequence[Prepared], fabric: Fabric | None = None) -> list[Played]:
-    """A step of every job, side by side."""
+def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
+    """A step of every job, side by side; without `sharing`, each flow with its way to itself."""
     if not prepared:
         return []
-    flat = flatten(prepared, fabric or Fabric(prepared[0].cluster))
+    flat = flatten(prepared, Fabric(prepared[0].cluster))
+    if not sharing:
+        flat = flat._replace(way=np.full_like(flat.way, -1))
     stages = len(flat.job)
     stage_end, sync_end, seconds = np.zeros(stages), np.zeros(stages), np.zeros(len(prepared))
     run(flat, MOST_AGAIN if in_each_others_way(flat) else 1, stage_end, sync_end, seconds)
@@ -579,3 +581,8 @@ def _done_soon(state: _State, times: Times, s: int, now: float, first_update: in
         set_time(times, first_update + s, now)
     else:
         state.open_after[s] -= 1
+
+
+def is_compiled() -> bool:
+    """Whether the compiled code of this very version lies in numba's cache."""
+    return is_cached(run)

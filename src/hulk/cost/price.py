@@ -16,7 +16,6 @@ from hulk.cost.play import Played, play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.report import Breakdown, Infeasible, JobPrice, PlanPrice, StageMemory, StagePrice
 from hulk.cost.step import ALL, step_seconds
-from hulk.cost.tables import without_sharing
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
@@ -43,7 +42,7 @@ def step_of(job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel,
         return None
     if len(prepared.stages) > LARGE:
         return closed_form(prepared, prepared.book.tables)
-    return _price(prepared, play([prepared])[0]).step
+    return play([prepared])[0].seconds
 
 
 def closed_form(prepared: Prepared, tables: Tables) -> float:
@@ -66,7 +65,7 @@ def _price(prepared: Prepared, played: Played) -> JobPrice:
         pipelines=pipelines,
         money=money,
         tokens_per_second=job.tokens_per_step / total,
-        alone=min(total, closed_form(prepared, without_sharing(tables))),
+        alone=min(total, play([prepared], sharing=False)[0].seconds),
         finish=None if job.steps is None else job.steps * total,
         finish_money=None if job.steps is None else job.steps * money.total,
         bottleneck=describe_bottleneck(job, plan, cluster, parts, pipelines),

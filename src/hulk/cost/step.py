@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hulk.cost.arrays import BLOCKED, FITS, TOO_BIG, Durations, Encoded, Floats, Tables, transfer_seconds
-from hulk.cost.compiled import constant, inner, is_cached, kernel, lean, maker
+from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.pipeline import backward_position, run_pipeline
 from hulk.cost.sharing import hold_back, resources_of
 from hulk.cost.sync import gradient_sets, sync_ends, weights_ends
@@ -203,8 +203,3 @@ def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -
     if status != FITS:
         return -1.0
     return step_seconds(tables, plan, out, sets, scratch[0], scratch[1], ALL)
-
-
-def is_compiled() -> bool:
-    """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(step_seconds) and is_cached(durations)

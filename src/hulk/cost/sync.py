@@ -14,21 +14,22 @@ from hulk.cost.sharing import Resources, pass_through, resource_at
 PIECE = 2.0**20
 """Bytes of a chain's pieces, at least: small ones would cost more in messages than they hide."""
 MOST_PIECES = constant(16)
+_NONE, _ONE, _MANY = constant(0), constant(1), constant(1 << 30)
 
 
-@lean
+@inner
 def chain_pieces(size: float) -> int:
     """In how many pieces a chain adds up `size` bytes."""
     return int(min(max(size // PIECE, 1.0), MOST_PIECES))
 
 
-@lean
+@inner
 def buckets_of(tables: Tables, size: float) -> float:
     """In how many buckets `size` bytes are added up."""
     return max(1.0, float(np.ceil(size / tables.rules.bucket)))
 
 
-@lean
+@inner
 def set_bytes(tables: Tables, a: int, b: int, apart: bool) -> float:
     """Bytes on the wire of the gradients of layers a..b. `apart`: what layers share has a sum of its own."""
     params: float = tables.split[b + 1] - tables.split[a] + tables.whole[b + 1] - tables.whole[a]
@@ -39,7 +40,7 @@ def set_bytes(tables: Tables, a: int, b: int, apart: bool) -> float:
     return params * tables.wire_bytes
 
 
-@lean
+@inner
 def is_apart(tables: Tables, plan: Encoded) -> bool:
     """Whether what layers share has a sum of its own: some stage has it besides the first of its pipeline."""
     if tables.shared == 0.0 or not tables.rules.shares_once:
@@ -152,7 +153,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
     return 2 * (inside - its_wait) + wire, 2 * its_wait + wait
 
 
-@kernel
+@maker
 def sum_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows: int) -> tuple[float, float]:
     """(Seconds on the wire, seconds of latency) of adding up `size` bytes among these stages, as the plan says."""
     if plan.by_region:
@@ -160,7 +161,7 @@ def sum_seconds(tables: Tables, plan: Encoded, members: Ints, size: float, flows
     return ring_seconds(tables, plan, members, size, flows)
 
 
-@kernel
+@maker
 def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Cut the layers wherever any replica cuts them; each piece syncs among the stages that hold it. Returns (FITS,
     sets, 0), or (BLOCKED, stage, other stage)."""
@@ -175,17 +176,17 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
     some_blocked = tables.any_blocked and _any_blocked(tables, plan)
     holders = plan.starts[:-1].copy()
     layers = tables.cut.shape[0]
-    position, sets = 0, 0
+    position, sets = _NONE, 0
     while position < layers:
         end = layers - 1
-        flows = 1 << 30
+        flows = _MANY
         for p in range(replicas):
             end = min(end, plan.last[holders[p]])
             flows = min(flows, plan.ranks[holders[p]])
         if some_blocked:
             for p in range(replicas):
                 for q in range(p):
-                    if transfer_seconds(tables, plan, holders[p], holders[q], 0.0, 1)[0] == np.inf:
+                    if transfer_seconds(tables, plan, holders[p], holders[q], 0.0, _ONE)[0] == np.inf:
                         return BLOCKED, holders[p], holders[q]
         wire, wait = sum_seconds(tables, plan, holders, set_bytes(tables, position, end, apart), flows)
         out.set_first[sets] = position
@@ -205,11 +206,11 @@ def _shared_seconds(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
     """Fill in what the sum of shared parameters among all their holders takes; it stands with the first stage. Returns
     (FITS, 0, 0), or (BLOCKED, stage, other stage)."""
     members = shared_holders(tables, plan)
-    flows = 1 << 30
+    flows = _MANY
     for i in range(members.shape[0]):
         flows = min(flows, plan.ranks[members[i]])
         for j in range(i):
-            if transfer_seconds(tables, plan, members[i], members[j], 0.0, 1)[0] == np.inf:
+            if transfer_seconds(tables, plan, members[i], members[j], 0.0, _ONE)[0] == np.inf:
                 return BLOCKED, members[i], members[j]
     size = tables.shared * tables.wire_bytes
     wire, wait = sum_seconds(tables, plan, members, size, flows)
@@ -330,7 +331,7 @@ def weights_ends(tables: Tables, plan: Encoded, out: Durations, sets: int, share
         size = set_bytes(tables, a, out.set_last[i], apart)
         _hand_round(tables, plan, shared, holders, size, holders.shape[0], done)
     if apart:
-        _hand_round(tables, plan, shared, shared_holders(tables, plan), tables.shared * tables.wire_bytes, 1, done)
+        _hand_round(tables, plan, shared, shared_holders(tables, plan), tables.shared * tables.wire_bytes, _ONE, done)
 
 
 @maker
