@@ -250,8 +250,7 @@ class _Sums:
                 before = tuple(sorted({number for m in rows for number in after[m]}))
                 self.found.append(Sum(len(self.found), phases, (), before, (n,), share.layers, updates=rows))
                 arrived[n] = [len(self.found) - 1]
-        for n, numbers in arrived.items():
-            self._busy[n] = numbers
+        self._set_busy(arrived)
 
     def add_pair(self, share: Share) -> None:
         """What a stage shares with its pipeline's first, after all else."""
@@ -310,8 +309,10 @@ class _Sums:
         return number
 
     def _set_busy(self, arrived: dict[int, list[int]]) -> None:
+        """What comes next for a stage waits for what arrives now, and for what came before unless that did too."""
         for n, numbers in arrived.items():
-            self._busy[n] = numbers
+            over = {before for number in numbers for before in self.found[number].after}
+            self._busy[n] = [*(number for number in self._busy[n] if number not in over), *numbers]
 
 
 def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
