@@ -24,6 +24,7 @@ from hulk.cost.compiled import inner, is_cached, kernel, maker
 from hulk.cost.fluid import Fluid, Times, empty_fluid, empty_times, end_flow, set_time, share_out, start_flow
 from hulk.cost.pipeline import pass_at
 from hulk.cost.prepared import Prepared
+from hulk.cost.rolling import Stretch, steady_seconds
 from hulk.cost.traffic import Fabric, Sum, Traffic, sums_of
 
 Floats = NDArray[np.float64]
@@ -68,7 +69,6 @@ class Flat(NamedTuple):
     weights: Bools  # [T] whether holders wait for it after their update, not before
     waiters: Ints  # tasks that wait for a stage's update
     first_waiter: Ints  # [S + 1]
-    rolls: Bools  # [J] whether stages go on with the next step as soon as they are done themselves
     moment_stage: Ints  # [M], ascending
     moment_before: Floats  # [M] seconds before the stage's last backward ends
     moment_task: Ints  # [M]
@@ -92,15 +92,18 @@ def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
     flat = flatten(prepared, Fabric(prepared[0].cluster))
     if not sharing:
         flat = flat._replace(way=np.full_like(flat.way, -1))
-    stages = len(flat.job)
-    stage_end, sync_end, seconds = np.zeros(stages), np.zeros(stages), np.zeros(len(prepared))
-    run(flat, MOST_AGAIN if in_each_others_way(flat) else 1, stage_end, sync_end, seconds)
-    result, at = [], 0
-    for index, one in enumerate(prepared):
-        own = slice(at, at + len(one.stages))
-        result.append(Played(float(seconds[index]), stage_end[own], sync_end[own]))
-        at = own.stop
-    return result
+    stages, jobs = len(flat.job), len(prepared)
+    again = MOST_AGAIN if in_each_others_way(flat) else 1
+
+    def step(begin: Floats) -> tuple[Stretch, Floats, Floats]:
+        stage_end, sync_end, began, done = np.zeros((4, stages))
+        run(flat, jobs, again, begin, stage_end, sync_end, began, done)
+        return Stretch(began, done), stage_end, sync_end
+
+    first, stage_end, sync_end = step(np.zeros(stages))
+    seconds = steady_seconds(prepared, first, lambda begin: step(begin)[0])
+    own = [flat.job == index for index in range(jobs)]
+    return [Played(its, stage_end[rows], sync_end[rows]) for its, rows in zip(seconds, own, strict=True)]
 
 
 def in_each_others_way(flat: Flat) -> bool:
@@ -225,7 +228,6 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
         weights=np.array(lists.weights, bool),
         waiters=np.array([task for _, task in waiters], np.int64),
         first_waiter=starts([stage for stage, _ in waiters], count),
-        rolls=np.array([one.engine.rolls for one in prepared], bool),
         moment_stage=np.array([m[0] for m in moments], np.int64),
         moment_before=np.array([m[1] for m in moments], float),
         moment_task=np.array([m[2] for m in moments], np.int64),
@@ -252,7 +254,6 @@ class _State(NamedTuple):
     open_tasks: Ints  # [S] sums that a stage still takes part in, and its passes: what its update waits for
     open_after: Ints  # [S] weights that a stage waits for, and its update
     updated: Bools  # [S]
-    began: Floats  # [S] when a stage began with the first step
     stages_left: Ints  # [J]
     runs: Ints  # [J] steps done
 
@@ -261,10 +262,13 @@ _IDLE, _BEFORE, _WIRE, _UNDERWAY = 0, 1, 2, 3
 
 
 @kernel
-def run(flat: Flat, most_again: int, stage_end: Floats, sync_end: Floats, seconds: Floats) -> None:
-    """Play, every job up to `most_again` steps. Fills `stage_end` and `sync_end` [S] and `seconds` [J] of every job's
-    first step."""
-    stages, jobs = flat.job.shape[0], seconds.shape[0]
+def run(
+    flat: Flat, jobs: int, most_again: int, begin: Floats, stage_end: Floats, sync_end: Floats, began: Floats,
+    done: Floats,
+) -> None:  # fmt: skip
+    """Play, every job up to `most_again` steps; `begin` [S] says when a stage can begin with the first. Fills, of every
+    job's first step, when its stages' passes and sums end, when they began, and when they are done [S]."""
+    stages = flat.job.shape[0]
     flows, moments, branches = flat.flow_size.shape[0], flat.moment_stage.shape[0], flat.branch_latency.shape[0]
     first_moment = 3 * stages + flows
     first_branch = first_moment + moments
@@ -276,7 +280,7 @@ def run(flat: Flat, most_again: int, stage_end: Floats, sync_end: Floats, second
     fluid.way[:] = flat.way
     state = _empty_state(flat, jobs)
     for j in range(jobs):
-        _start_job(flat, state, times, j, 0.0)
+        _start_job(flat, state, times, j, 0.0, begin, began)
     now, finished = 0.0, 0
     while finished < jobs:
         leaf = times.winner[1]
@@ -289,9 +293,9 @@ def run(flat: Flat, most_again: int, stage_end: Floats, sync_end: Floats, second
         now = following
         set_time(times, leaf, np.inf)
         if leaf < stages:
-            _pass_done(flat, state, times, leaf, now, stage_end, sync_end, first_moment, first_update)
+            _pass_done(flat, state, times, leaf, now, stage_end, sync_end, began, first_moment, first_update)
         elif leaf < 3 * stages:
-            _connection_moves(flat, state, fluid, times, leaf - stages, now, first_moment)
+            _connection_moves(flat, state, fluid, times, leaf - stages, now, first_moment, began)
         elif leaf < first_moment:
             f = leaf - 3 * stages
             end_flow(fluid, 2 * stages + f)
@@ -319,14 +323,14 @@ def run(flat: Flat, most_again: int, stage_end: Floats, sync_end: Floats, second
                 continue
             j = flat.job[s]
             if state.runs[j] == 0:
-                seconds[j] = max(seconds[j], now - state.began[s] if flat.rolls[j] else now)
+                done[s] = now
             state.stages_left[j] -= 1
             if state.stages_left[j] == 0:
                 if state.runs[j] == 0:
                     finished += 1
                 state.runs[j] += 1
                 if finished < jobs and state.runs[j] < most_again:
-                    _start_job(flat, state, times, j, now)
+                    _start_job(flat, state, times, j, now, begin, began)
 
 
 @maker
@@ -352,21 +356,20 @@ def _empty_state(flat: Flat, jobs: int) -> _State:
         open_tasks=np.zeros(stages, np.int64),
         open_after=np.zeros(stages, np.int64),
         updated=np.zeros(stages, np.bool_),
-        began=np.zeros(stages),
         stages_left=np.zeros(jobs, np.int64),
         runs=np.zeros(jobs, np.int64),
     )
 
 
 @inner
-def _start_job(flat: Flat, state: _State, times: Times, j: int, now: float) -> None:
-    """A job's step begins."""
+def _start_job(flat: Flat, state: _State, times: Times, j: int, now: float, begin: Floats, began: Floats) -> None:
+    """A job's step begins, the first one with each stage when it can."""
     stages = flat.job.shape[0]
     for s in range(stages):
         if flat.job[s] != j:
             continue
         state.done[s] = 0
-        state.free[s] = now
+        state.free[s] = now + (begin[s] if state.runs[j] == 0 else 0.0)
         state.sending[s] = state.updated[s] = False
         state.arrived[0, s, :] = np.inf
         state.arrived[1, s, :] = np.inf
@@ -375,7 +378,9 @@ def _start_job(flat: Flat, state: _State, times: Times, j: int, now: float) -> N
         state.open_tasks[s] = state.open_after[s] = 1
         state.stages_left[j] += 1
         if s == flat.begin[s]:
-            set_time(times, s, now + flat.forward[s])
+            set_time(times, s, state.free[s] + flat.forward[s])
+            if state.runs[j] == 0:
+                began[s] = state.free[s]
     for task in range(flat.task_job.shape[0]):
         if flat.task_job[task] == j:
             state.waits[task] = flat.waits[task]
@@ -389,8 +394,8 @@ def _start_job(flat: Flat, state: _State, times: Times, j: int, now: float) -> N
 
 @inner
 def _pass_done(
-    flat: Flat, state: _State, times: Times, s: int, now: float, stage_end: Floats, sync_end: Floats, first_moment: int,
-    first_update: int,
+    flat: Flat, state: _State, times: Times, s: int, now: float, stage_end: Floats, sync_end: Floats, began: Floats,
+    first_moment: int, first_update: int,
 ) -> None:  # fmt: skip
     stages = flat.job.shape[0]
     m = flat.microbatches[s]
@@ -417,7 +422,7 @@ def _pass_done(
         _send_ready(flat, state, times, s - 1, now)
     if s + 1 < flat.end[s] and flat.blocking[s]:
         _send_ready(flat, state, times, stages + s + 1, now)
-    _begin(flat, state, times, s, first_moment, now)
+    _begin(flat, state, times, s, first_moment, now, began)
 
 
 @inner
@@ -451,7 +456,7 @@ def _send_ready(flat: Flat, state: _State, times: Times, c: int, now: float) -> 
 
 @inner
 def _connection_moves(
-    flat: Flat, state: _State, fluid: Fluid, times: Times, c: int, now: float, first_moment: int
+    flat: Flat, state: _State, fluid: Fluid, times: Times, c: int, now: float, first_moment: int, began: Floats
 ) -> None:
     """A message is ready for the wire, or off it, or, over a blocking link, there."""
     stages = flat.job.shape[0]
@@ -477,12 +482,12 @@ def _connection_moves(
         if state.handed[c] > state.started[c]:
             state.phase[c] = _BEFORE
             set_time(times, stages + c, now + flat.before_wire[c])
-        _begin(flat, state, times, to, first_moment, now)
+        _begin(flat, state, times, to, first_moment, now, began)
         return
     state.phase[c] = _IDLE
     state.sending[s] = False
-    _begin(flat, state, times, s, first_moment, now)
-    _begin(flat, state, times, to, first_moment, now)
+    _begin(flat, state, times, s, first_moment, now, began)
+    _begin(flat, state, times, to, first_moment, now, began)
     following = state.queued[link]
     if following >= 0:
         state.queued[link] = -1
@@ -491,7 +496,7 @@ def _connection_moves(
 
 
 @inner
-def _begin(flat: Flat, state: _State, times: Times, s: int, first_moment: int, now: float) -> None:
+def _begin(flat: Flat, state: _State, times: Times, s: int, first_moment: int, now: float, began: Floats) -> None:
     """Start a stage's next pass if nothing is missing."""
     m = flat.microbatches[s]
     if times.at[s] < np.inf or state.sending[s] or state.done[s] == 2 * m:
@@ -509,7 +514,7 @@ def _begin(flat: Flat, state: _State, times: Times, s: int, first_moment: int, n
     end = start + (flat.forward[s] if is_forward else flat.backward[s])
     set_time(times, s, end)
     if state.done[s] == 0 and state.runs[flat.job[s]] == 0:
-        state.began[s] = start
+        began[s] = start
     if state.done[s] + 1 == 2 * m:
         for k in range(flat.first_moment[s], flat.first_moment[s + 1]):
             set_time(times, first_moment + k, max(end - flat.moment_before[k], start))

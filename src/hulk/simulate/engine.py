@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hulk.cost.arrays import Floats
 from hulk.cost.play import MOST_AGAIN, flatten, in_each_others_way
 from hulk.cost.prepared import Prepared
+from hulk.cost.rolling import Stretch, steady_seconds
 from hulk.cost.traffic import Fabric
 from hulk.domain.cluster import Cluster
 from hulk.errors import InputError
@@ -28,7 +30,8 @@ def simulate(
     contention: bool = True,
 ) -> Simulation:
     """Play one step of every job. All start at 0, and go on with further steps, which are not reported, until every job
-    has done one: those with short steps stay in the others' way.
+    has done one: those with short steps stay in the others' way. A job's seconds are those of a step among others
+    (`hulk.cost.rolling`).
 
     jitter      coefficient of variation of every pass, message, gradient sum and update (0.05: about ±5 %)
     seed        of the jitter; the same seed gives the same result
@@ -41,36 +44,60 @@ def simulate(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"job {twice[0]!r} is there twice")
-    clock = Clock()
     fabric = Fabric(cluster)
-    network = Network(clock, fabric, contention=contention)
     # A generator for each job: a job's jitter does not depend on which others run beside it.
     rngs = [np.random.default_rng([seed, index]) for index in range(len(prepared))]
-    first: dict[str, JobTimeline] = {}
-    again = dict.fromkeys(names, 0)
     several = contention and len(prepared) > 1
     most = MOST_AGAIN if several and in_each_others_way(flatten(prepared, fabric)) else 1
 
-    def begin(one: Prepared, rng: np.random.Generator) -> None:
-        def done(run: JobRun) -> None:
-            again[one.job.name] += 1
-            first.setdefault(one.job.name, run.timeline())
-            if len(first) == len(names):
-                clock.stop()
-            elif again[one.job.name] < most:
-                begin(one, rng)
+    def step(begin: Floats) -> tuple[list[JobTimeline], Network]:
+        network = Network(Clock(), fabric, contention=contention)
+        return _one_step(prepared, network, [Jitter(jitter, rng) for rng in rngs], begin, most), network
 
-        JobRun(one, clock=clock, network=network, fabric=fabric, jitter=Jitter(jitter, rng), done=done).start()
-
-    for one, rng in zip(prepared, rngs, strict=True):
-        begin(one, rng)
-    clock.run()
-    timelines = [first[name] for name in names]
-    seconds = max((timeline.step for timeline in timelines), default=0.0)
+    first, network = step(np.zeros(sum(len(one.stages) for one in prepared)))
+    seconds = steady_seconds(prepared, _stretch(first), lambda begin: _stretch(step(begin)[0]))
+    timelines = [timeline.taking(its) for timeline, its in zip(first, seconds, strict=True)]
     return Simulation(
         jobs={timeline.job: timeline for timeline in timelines},
-        machines=_machine_use(prepared, cluster, network, seconds),
+        machines=_machine_use(prepared, cluster, network, max(seconds, default=0.0)),
     )
+
+
+def _one_step(
+    prepared: Sequence[Prepared], network: Network, jitters: Sequence[Jitter], begin: Floats, most: int
+) -> list[JobTimeline]:
+    """Every job's first step; they go on, up to `most`, until all have done one. `begin`: when each stage can begin
+    with the first."""
+    clock = network.clock
+    first: dict[int, JobTimeline] = {}
+    again = [0] * len(prepared)
+    starts = np.cumsum([0, *(len(one.stages) for one in prepared)])
+
+    def go(index: int) -> None:
+        one = prepared[index]
+
+        def done(run: JobRun) -> None:
+            again[index] += 1
+            if index not in first:
+                first[index] = run.timeline()
+            if len(first) == len(prepared):
+                clock.stop()
+            elif again[index] < most:
+                go(index)
+
+        ready = [0.0] * len(one.stages) if again[index] else begin[starts[index] : starts[index + 1]].tolist()
+        jitter = jitters[index]
+        JobRun(one, clock=clock, network=network, fabric=network.fabric, jitter=jitter, ready=ready, done=done).start()
+
+    for index in range(len(prepared)):
+        go(index)
+    clock.run()
+    return [first[index] for index in range(len(prepared))]
+
+
+def _stretch(timelines: Sequence[JobTimeline]) -> Stretch:
+    stages = [stage for timeline in timelines for stage in timeline.stages]
+    return Stretch(np.array([stage.begin for stage in stages]), np.array([stage.end for stage in stages]))
 
 
 def _machine_use(

@@ -26,9 +26,11 @@ class JobRun:
         network: Network,
         fabric: Fabric,
         jitter: Jitter,
+        ready: Sequence[float],
         done: Callable[[JobRun], None],
     ) -> None:
-        """Lay everything out and draw the jitter; nothing runs yet. `done` is called when the step is over."""
+        """Lay everything out and draw the jitter; nothing runs yet. `ready`: after how many seconds each stage can
+        begin. `done` is called when the step is over."""
         self._prepared = prepared
         self._log = log = SpanLog(prepared)
         traffic = Traffic(prepared, fabric)
@@ -51,6 +53,7 @@ class JobRun:
                 jitter=jitter,
                 log=log,
                 last_pass=sync.last_pass,
+                ready=ready,
             )
             for index in range(len(prepared.plan.pipelines))
         ]
@@ -68,27 +71,21 @@ class JobRun:
         }
         for span in spans:
             by_stage[span.pipeline, span.stage].append(span)
-        rolls = self._prepared.engine.rolls
-        step = max(_end(found) - (_begin(found) if rolls else 0.0) for found in by_stage.values())
-        stages = tuple(_stage_timeline(p, s, found, step) for (p, s), found in by_stage.items())
-        return JobTimeline(self._prepared.job.name, step, stages, tuple(spans))
+        stages = tuple(_stage_timeline(p, s, found) for (p, s), found in by_stage.items())
+        return JobTimeline(self._prepared.job.name, max(stage.end for stage in stages), stages, tuple(spans))
 
 
-def _stage_timeline(pipeline: int, stage: int, spans: Sequence[Span], step: float) -> StageTimeline:
+def _stage_timeline(pipeline: int, stage: int, spans: Sequence[Span]) -> StageTimeline:
     passes = [span for span in spans if span.kind in (SpanKind.FORWARD, SpanKind.BACKWARD)]
     return StageTimeline(
         pipeline=pipeline,
         stage=stage,
         machine=passes[0].machine,
-        busy=sum(span.seconds for span in passes) / step if step else 0.0,
+        at_work=sum(span.seconds for span in passes),
         passes_end=passes[-1].end,
+        begin=min(span.start for span in spans if span.kind.computes),
         end=_end(spans),
     )
-
-
-def _begin(spans: Sequence[Span]) -> float:
-    """When a stage's first pass begins."""
-    return min(span.start for span in spans if span.kind.computes)
 
 
 def _end(spans: Sequence[Span]) -> float:

@@ -7,7 +7,7 @@ stands before the pass that needs it; until it has arrived both wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -84,8 +84,11 @@ class PipelineRun:
         jitter: Jitter,
         log: SpanLog,
         last_pass: LastPass,
+        ready: Sequence[float],
     ) -> None:
-        """Lay out stages and connections and draw the jitter; nothing runs yet."""
+        """Lay out stages and connections and draw the jitter; nothing runs yet. `ready`: when each of the job's stages
+        can begin."""
+        self._ready = ready
         self._clock = clock
         self._log = log
         self._last_pass = last_pass
@@ -114,8 +117,17 @@ class PipelineRun:
 
     def start(self) -> None:
         """Set out with what needs nothing from others."""
-        for s in range(len(self._stages)):
-            self._go_on(s)
+        for s, stage in enumerate(self._stages):
+            wait = self._ready[self._begin + s]
+            stage.busy = wait > 0.0
+            if stage.busy:
+                self._clock.after(wait, partial(self._get_ready, s))
+            else:
+                self._go_on(s)
+
+    def _get_ready(self, s: int) -> None:
+        self._stages[s].busy = False
+        self._go_on(s)
 
     def _go_on(self, s: int) -> None:
         """Start the stage's next pass if it can."""

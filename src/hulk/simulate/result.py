@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -53,26 +53,34 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class StageTimeline:
-    """One stage's step: `busy` is the share of the job's step in forward and backward passes, `passes_end` when the
-    last of them is done, `end` when it has all its new weights."""
+    """One stage's step: `at_work` seconds in forward and backward passes; `begin` and `passes_end` are when the first
+    of them begins and the last is done, `end` when it has all its new weights; `busy` is the share of the job's step
+    that it is at work."""
 
     pipeline: int
     stage: int
     machine: str
-    busy: float
+    at_work: float
+    begin: float
     passes_end: float
     end: float
+    busy: float = 0.0
 
 
 @dataclass(frozen=True)
 class JobTimeline:
-    """One job's step: its seconds (where stages go on with the next one as soon as they are done themselves, those of
-    the stage that is longest at it), its stages, and everything they did, by start."""
+    """One job's step: its seconds among other steps, its stages, and everything they did in the first step, by
+    start."""
 
     job: str
     step: float
     stages: tuple[StageTimeline, ...]
     spans: tuple[Span, ...]
+
+    def taking(self, seconds: float) -> JobTimeline:
+        """The same, with a step of so many seconds."""
+        stages = tuple(replace(s, busy=s.at_work / seconds if seconds else 0.0) for s in self.stages)
+        return replace(self, step=seconds, stages=stages)
 
 
 @dataclass(frozen=True, slots=True)
