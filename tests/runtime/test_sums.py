@@ -58,7 +58,7 @@ def prepared(
         Pipeline(tuple(Stage(m, (0,), a, b) for m, a, b in stages), count)
         for stages, count in zip(pipelines, counts, strict=True)
     )
-    plan = JobPlan(made, microbatch_size=1, schedule=Schedule(), **options)
+    plan = JobPlan(made, microbatch_size=1, **options)
     answer = prepare(
         job, plan, load_cluster(folder / "cluster.yaml"), compute=ComputeModel(bundled_profiles()), engine=engine
     )
@@ -182,3 +182,27 @@ def test_a_stage_goes_on_when_it_is_done_itself(tmp_path):
     assert seconds(made) == pytest.approx(max(first, second))
     waits = prepared(tmp_path, [("x-1", 0, 2), ("y-1", 3, 5)], model="gpt2", engine=replace(PLAIN, rolls=False))
     assert seconds(waits) == pytest.approx(ends[5] + trip + durations.update[1])
+
+
+def test_messages_of_the_next_step_are_there_when_a_late_stage_comes_to_them(tmp_path):
+    """The second stage of gpt2, by GPipe over a slow link, waits long for the first one's part of the embedding. In a
+    step alone it is the one that takes longest; but while it waits, activations of the next step come in, and from then
+    on the first one decides, which waits for the second one's part."""
+    count = 8
+    made = prepared(
+        tmp_path,
+        [("x-1", 0, 2), ("y-1", 3, 5)],
+        model="gpt2",
+        engine=replace(PLAIN, message_overhead=0.02),
+        microbatches=(count,),
+        schedule=Schedule.parse("gpipe"),
+    )
+    durations, tables = made.durations, made.book.tables
+    (forward, its_forward), backward = durations.forward.tolist(), float(durations.backward[1])
+    assert durations.send_forward[0] > max(forward, its_forward)  # forwards wait for the link
+    turn = forward + count * durations.send_forward[0] + LATENCY + its_forward
+    below_head = float(tables.backward[0][5] - tables.backward[0][3])  # still to do when the head's gradient is there
+    trip = LATENCY + 4 * 20000 * 32 / RATE + OVERHEAD
+    played = play([made])[0].seconds
+    assert played == pytest.approx(turn + count * backward - below_head + trip + durations.update[0], rel=1e-6)
+    assert played < 0.99 * closed_form(made, tables)
