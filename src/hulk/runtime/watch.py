@@ -9,7 +9,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -31,6 +31,8 @@ SILENCE = 6.0
 """Seconds without a sign of life that tell a worker that stands still from one that fails for want of it; workers give
 one every second."""
 
+_OTHERS = 2 * 2**30
+"""Bytes of a GPU outside of a rank's tensors that its own context and libraries do not explain."""
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 """Signals that a program's own mistakes end it with: its log then says where each of its threads was."""
 
@@ -176,16 +178,28 @@ def _out_of_memory(states: Sequence[_State]) -> str | None:
     for state in states:
         words = state.last_words
         if words is not None and words.get("kind") == "memory":
-            memory = words.get("memory") or {}
-            reached = f"{format_size(memory['used'])} of {format_size(memory['total'])} were in use" if memory else ""
-            expected = state.worker.predicted_memory
+            memory, expected = words.get("memory") or {}, state.worker.predicted_memory
+            others = memory["used"] - memory["reserved"] if memory else 0
             predicted = f"{format_size(expected)} predicted" if expected else ""
-            amounts = ", ".join(part for part in (reached, predicted) if part) or str(words["message"])
-            return (
-                f"{state.place} ran out of memory {state.when}: {amounts}; smaller microbatches, recomputation or more "
-                "headroom (hulk plan --headroom) make a plan that needs less"
+            amounts = ", ".join(part for part in (_reached(memory, others), predicted) if part) or str(words["message"])
+            advice = (
+                "end what else runs there, or plan without that machine (hulk plan --avoid)"
+                if others > _OTHERS
+                else "smaller microbatches, recomputation or more headroom (hulk plan --headroom) make a plan that needs "
+                "less"
             )
+            return f"{state.place} ran out of memory {state.when}: {amounts}; {advice}"
     return None
+
+
+def _reached(memory: Mapping[str, int], others: int) -> str:
+    """What was in use of a GPU when it was full; `others`: bytes outside of this rank's tensors."""
+    if not memory:
+        return ""
+    if others > _OTHERS:
+        own, all_there_is = format_size(memory["reserved"]), format_size(memory["total"])
+        return f"{own} of {all_there_is} were in use, and {format_size(others)} by other processes"
+    return f"{format_size(memory['used'])} of {format_size(memory['total'])} were in use"
 
 
 def _own_error(states: Sequence[_State]) -> str | None:
