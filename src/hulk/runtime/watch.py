@@ -185,8 +185,8 @@ def _out_of_memory(states: Sequence[_State]) -> str | None:
             advice = (
                 "end what else runs there, or plan without that machine (hulk plan --avoid)"
                 if others > _OTHERS
-                else "smaller microbatches, recomputation or more headroom (hulk plan --headroom) make a plan that needs "
-                "less"
+                else "smaller microbatches, recomputation or more headroom (hulk plan --headroom) make a plan that "
+                "needs less"
             )
             return f"{state.place} ran out of memory {state.when}: {amounts}; {advice}"
     return None
