@@ -27,8 +27,9 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Goes on where it was stopped. `make bench OPTIONS=--fresh` begins anew, OPTIONS="--only seeds paper" runs these alone.
 bench: $(VENV)/dev
-	$(BIN)/python benchmarks/run_all.py
+	$(BIN)/python benchmarks/run_all.py $(OPTIONS)
 
 $(VENV)/core: pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)

@@ -12,13 +12,42 @@ import argparse
 import json as json_module
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parent.parent
 PACKAGES = ("hulk", "numpy", "scipy", "numba", "torch", "transformers")
+CHANGED = "-changed"
+"""Follows a commit's hash where files were not as in that commit."""
+CODE = ("src", "benchmarks")
+"""Where a file that git does not know counts as a change: elsewhere it is nobody's business."""
+WRITTEN = ("benchmarks/results", "benchmarks/data/gnn.json", "benchmarks/data/optimality.json")
+"""What a plain run of the benchmarks writes itself: no change of what was measured."""
+
+
+def commit(root: Path = ROOT) -> str | None:
+    """The short hash of the commit that is checked out, with a mark where files differ from it; None where the project
+    is no git checkout of its own."""
+    try:
+        if Path(_git(root, "rev-parse", "--show-toplevel")).resolve() != root.resolve():
+            return None
+        found = _git(root, "rev-parse", "--short", "HEAD")
+        but = [f":(exclude){path}" for path in WRITTEN]
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", *but)
+        new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *CODE, *but)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{found}{CHANGED}" if changed or new else found
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -30,11 +59,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 @dataclass
 class Report:
-    """Figures with bounds, and tables for people. A bound is (least, most); None where that side is open."""
+    """Figures with bounds, and tables for people. A bound is (least, most); None where that side is open. The commit is
+    that of the moment when the report is begun."""
 
     title: str
     figures: dict[str, float] = field(default_factory=dict)
     bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    commit: str | None = field(default_factory=commit)
     _text: list[str] = field(default_factory=list)
 
     def figure(self, name: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
@@ -68,6 +99,8 @@ class Report:
             "ok": self.ok,
             "figures": self.figures,
             "bounds": {name: list(bound) for name, bound in self.bounds.items()},
+            "commit": self.commit,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": machine(),
             "versions": versions(),
         }

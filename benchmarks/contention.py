@@ -13,7 +13,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from random import Random
 
 import numpy as np
@@ -225,12 +228,20 @@ def scenes(count: int, seed: int) -> Iterator[tuple[str, Cluster, list[Job]]]:
         yield f"drawn {i}", cluster, jobs
 
 
-def report_planned(report: Report, given: argparse.Namespace, compute: ComputeModel) -> None:
+def plan_scene(number: int, given: argparse.Namespace) -> Planned:
+    """`plan_one` of a scene by its number: scenes and prices cannot be sent to another process."""
+    name, cluster, jobs = list(scenes(given.planned, given.seed))[number]
+    return plan_one(name, cluster, jobs, ComputeModel(bundled_profiles()))
+
+
+def report_planned(report: Report, given: argparse.Namespace) -> None:
     """Plans that the planner makes."""
     rows = []
-    for name, cluster, jobs in scenes(given.planned, given.seed):
-        rows.append(plan_one(name, cluster, jobs, compute))
-        print(f"planned {name}", file=sys.stderr)
+    with ProcessPoolExecutor(given.at_once, mp_context=get_context("fork")) as pool:
+        count = len(bundled_names("clusters")) + given.planned
+        for row in pool.map(partial(plan_scene, given=given), range(count)):
+            rows.append(row)
+            print(f"planned {row.name}", file=sys.stderr)
     report.figure("planned_worst_error_percent", 100 * max(row.price_error for row in rows), most=4)
     report.figure(
         "planned_closed_form_median_error_percent", 100 * float(np.median([row.closed_error for row in rows]))
@@ -253,6 +264,7 @@ def main() -> int:
     options.add_argument("--planned", type=int, default=20, help="drawn clusters to plan on, besides the bundled ones")
     options.add_argument("--seed", type=int, default=2026)
     options.add_argument("--worst", type=int, default=12, help="plans to list")
+    options.add_argument("--at-once", type=int, default=1, help="clusters planned on at a time")
     given = options.parse_args()
     compute = ComputeModel(bundled_profiles())
     rows, closed_errors, drawn, kept = [], [], 0, 0
@@ -288,7 +300,7 @@ def main() -> int:
         [[i, name, jobs, *(f"{seconds:.3f}" for seconds in three)] for _, i, name, jobs, *three in worst],
     )  # fmt: skip
     if given.planned:
-        report_planned(report, given, compute)
+        report_planned(report, given)
     return report.finish(given.json)
 
 

@@ -20,11 +20,11 @@ from common import Report, parser
 from gpu_cases import Row, load_case, read_rows
 from gpu_runs import READINGS
 from hulk.cost import own
+from hulk.cost.ceilings import FITTED, Constants
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
-from hulk.cost.roofline import FITTED, Constants
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan

@@ -1,7 +1,7 @@
 """Fit the roofline's constants on measured blocks.
 
     python benchmarks/fit_roofline.py             print the constants and how well they fit
-    python benchmarks/fit_roofline.py --write     and write them into src/hulk/cost/roofline.py
+    python benchmarks/fit_roofline.py --write     and write them into src/hulk/cost/ceilings.py
     python benchmarks/fit_roofline.py --collectives   print the table of src/hulk/cost/collectives.py
 
 Deterministic: least squares of the logarithm of predicted over measured seconds (forward, backward and both together),
@@ -25,8 +25,9 @@ from scipy.optimize import least_squares, nnls
 
 from common import format_table, parser
 from hulk.cost import roofline
+from hulk.cost.ceilings import Constants, flash_of, unit_of
 from hulk.cost.collectives import MEASURED_RINGS, Rings
-from hulk.cost.roofline import Constants, Work
+from hulk.cost.roofline import Conditions, Work
 from hulk.domain.model import LayerKind
 from layer_points import Point, h200_points, sailor_points
 
@@ -68,27 +69,21 @@ FLOORS = dict.fromkeys(("fp32", "fp32_wide", "tf32", "half", "tf32_turned", "att
 }
 
 
+def conditions(point: Point) -> Conditions:
+    """How a point was measured."""
+    return Conditions(point.precision, point.attention, point.microbatch, point.tensor_parallel)
+
+
 class Batch:
     """Points that share a formula (unit, element size, attention, all-reduces), as arrays."""
 
     def __init__(self, points: Sequence[Point], rings: Rings) -> None:
         """All points must agree in what `pass_times` branches on."""
         first = points[0]
-        self.unit = roofline.unit_of(first.gpu, first.precision)
-        self.precision, self.attention = first.precision, first.attention
-        self.kind = first.layer.kind
-        self.flash = roofline.flash_of(first.gpu)
+        self.kind, self.gpu, self.how = first.layer.kind, first.gpu, conditions(first)
         self.reductions = first.layer.reductions if first.tensor_parallel > 1 else 0
-        shares = [{"microbatch": p.microbatch, "tensor_parallel": p.tensor_parallel} for p in points]
-        works = [
-            roofline.work(p.layer, p.gpu, precision=p.precision, **share)
-            for p, share in zip(points, shares, strict=True)
-        ]
-        self.work = Work(*np.array(works).T)
-        exchanges = [
-            roofline.exchange_times(p.layer, p.gpu, precision=p.precision, rings=rings, **share)
-            for p, share in zip(points, shares, strict=True)
-        ]
+        self.work = Work(*np.array([roofline.work(p.layer, p.gpu, conditions(p)) for p in points]).T)
+        exchanges = [roofline.exchange_times(p.layer, p.gpu, conditions(p), rings=rings) for p in points]
         self.exchange = np.array(exchanges).T
         self.measured = np.array([(p.forward, p.backward) for p in points]).T
 
@@ -98,11 +93,9 @@ class Batch:
             self.work,
             constants,
             kind=self.kind,
-            unit=self.unit,
-            precision=self.precision,
-            attention=self.attention,
+            gpu=self.gpu,
+            how=self.how,
             reductions=self.reductions,
-            flash=self.flash,
         )
         return np.array(passes) + self.exchange
 
@@ -153,19 +146,7 @@ def carried_to_half(constants: Constants) -> Constants:
 def errors(points: Sequence[Point], constants: Constants, *, rings: Rings = MEASURED_RINGS) -> np.ndarray:
     """Predicted over measured seconds of forward and backward together, less one."""
     predicted = [
-        sum(
-            roofline.layer_time(
-                p.layer,
-                p.gpu,
-                precision=p.precision,
-                attention=p.attention,
-                microbatch=p.microbatch,
-                tensor_parallel=p.tensor_parallel,
-                constants=constants,
-                rings=rings,
-            )
-        )
-        for p in points
+        sum(roofline.layer_time(p.layer, p.gpu, conditions(p), constants=constants, rings=rings)) for p in points
     ]
     return np.array(predicted) / np.array([p.seconds for p in points]) - 1.0
 
@@ -186,8 +167,8 @@ def fit_rings() -> list[tuple[str, int, float, float]]:
 
 
 def write(constants: Constants) -> None:
-    """Replace the constants in roofline.py."""
-    path = ROOT / "src/hulk/cost/roofline.py"
+    """Replace the constants in ceilings.py."""
+    path = ROOT / "src/hulk/cost/ceilings.py"
     body = "".join(f"    {name}={value:.4g},\n" for name, value in asdict(constants).items())
     block = re.compile(r"^FITTED = Constants\(\n.*?^\)", flags=re.MULTILINE | re.DOTALL)
     text, count = block.subn(f"FITTED = Constants(\n{body})", path.read_text())
@@ -221,12 +202,12 @@ def main() -> int:
 
 
 def _formula(point: Point) -> tuple[object, ...]:
-    unit = roofline.unit_of(point.gpu, point.precision)
+    unit = unit_of(point.gpu, point.precision)
     parallel = point.tensor_parallel > 1
     return (
         point.layer.kind,
         unit,
-        roofline.flash_of(point.gpu),
+        flash_of(point.gpu),
         point.precision.bytes,
         point.attention,
         parallel,

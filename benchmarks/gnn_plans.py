@@ -21,15 +21,16 @@ from numpy.typing import NDArray
 from common import Report
 from gnn_scenes import BANDS, Given, Kept, draw, load, say
 from hulk import planner
-from hulk.gnn.labels import compute_model, spaces_of
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
+from hulk.io.profiles import bundled_compute
 from hulk.planner import plan_in_parallel, plan_jobs
 from hulk.propose import Facts, Graph, Network, proposals
 from hulk.propose.decode import Proposals
 from hulk.search.evaluate import JobSpace
 from hulk.search.existing import change_cluster
 from hulk.search.groups import GroupSearch
+from hulk.search.spaces import spaces_of
 from peers import BUNDLED
 from scale import SIZES, scenario
 
@@ -53,7 +54,7 @@ def inference_part(report: Report, kept: Kept, given: Given) -> None:
     """hulk47 here, 10,000 machines in a process of its own, so that its memory is its own."""
     del kept
     network = load(given.network)
-    spaces = spaces_of(load_cluster("hulk47"), load_jobs("paper4"), compute_model())
+    spaces = spaces_of(load_cluster("hulk47"), load_jobs("paper4"), bundled_compute())
     search = GroupSearch(spaces, np.random.default_rng(0))
     facts = Facts.of(search.packed)
     graph, known = Graph.of(facts), np.zeros((planner._SAMPLES, facts.places, facts.jobs + 1))
@@ -85,7 +86,7 @@ def infer_large(folder: Path, seed: int) -> dict[str, float]:
     """Proposals for 10,000 machines; how far the peak of memory then is above what was held before the network."""
     regions, count, _ = SIZES[10_000]
     cluster, jobs = scenario(10_000, regions, count, seed)
-    search = GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(0))
+    search = GroupSearch(spaces_of(cluster, jobs, bundled_compute()), np.random.default_rng(0))
     held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     network = load(folder)
     seconds = seconds_of(lambda: inferred(search, network))
@@ -103,7 +104,7 @@ def bundled_part(report: Report, kept: Kept, given: Given) -> None:
     for title, (name, jobs) in cases.items():
         cluster = load_cluster(name)
         for seed in (0, 1):
-            plan = partial(plan_in_parallel, cluster, jobs, compute=compute_model(), workers=2, seed=seed)
+            plan = partial(plan_in_parallel, cluster, jobs, compute=bundled_compute(), workers=2, seed=seed)
             costs = [plan(time_limit=PLAN_LIMIT, network=given_to).cost for given_to in (None, network)]
             ratios.append(costs[1] / costs[0])
             cells = [f"{cost:.5g}" for cost in costs]
@@ -128,10 +129,10 @@ def change_part(report: Report, kept: Kept, given: Given) -> None:
         lost = int(np.random.default_rng(scene.seed).integers(scene.machines))
         smaller = change_cluster(scene.cluster, [scene.cluster.machines[lost].name], [])
         owners = [
-            _first(spaces_of(cluster, scene.jobs, compute_model()), network) for cluster in (scene.cluster, smaller)
+            _first(spaces_of(cluster, scene.jobs, bundled_compute()), network) for cluster in (scene.cluster, smaller)
         ]
         changed.append(float(np.mean(np.delete(owners[0], lost) != owners[1])))
-        plan = partial(plan_jobs, smaller, scene.jobs, compute=compute_model(), time_limit=PLAN_LIMIT)
+        plan = partial(plan_jobs, smaller, scene.jobs, compute=bundled_compute(), time_limit=PLAN_LIMIT)
         plans = [plan(network=given_to) for given_to in (None, network)]
         costs = [made.cost for made in plans]
         ratio = "a job waits"

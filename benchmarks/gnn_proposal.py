@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common import Report
 from gnn_scenes import Given, Kept, Scene, load, middle, propose, runs, say, spread
 from hulk.cost.engine import HULK
-from hulk.gnn.labels import compute_model
+from hulk.io.profiles import bundled_compute
 from hulk.propose import Network, paper_policy
 from hulk.propose.decode import SAMPLES, proposals
 from hulk.search.baselines import BASELINES
@@ -114,7 +114,9 @@ def _over_baselines(scene: Scene, ours: float) -> dict[str, float]:
     ratios = {}
     for name in ("greedy", "metis"):
         run = BASELINES.get(name).run
-        result = run(scene.cluster, scene.jobs, compute=compute_model(), engine=HULK, seed=0, time_limit=BASELINE_LIMIT)
+        result = run(
+            scene.cluster, scene.jobs, compute=bundled_compute(), engine=HULK, seed=0, time_limit=BASELINE_LIMIT
+        )
         theirs = sum(job_cost(job, result.seconds(job.name)) for job in scene.jobs)
         ratios[name] = ours / theirs if math.isfinite(ours) else math.inf
     return ratios

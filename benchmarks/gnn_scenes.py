@@ -23,12 +23,13 @@ from hulk import planner
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.gnn.generator import Scale, scattered
-from hulk.gnn.labels import compute_model, spaces_of
+from hulk.io.profiles import bundled_compute
 from hulk.planner import load_compiled
 from hulk.propose import Network, load_network, starts
 from hulk.search.dealing import Deal
 from hulk.search.evaluate import JobSpace
 from hulk.search.groups import GroupSearch
+from hulk.search.spaces import spaces_of
 
 KEPT = Path(__file__).parent / "data" / "gnn.json"
 SHIPPED = Path(hulk.propose.__file__).parent / "data"
@@ -67,7 +68,7 @@ class Scene:
 
     def spaces(self) -> list[JobSpace]:
         """A space for each job, made anew: nothing of an earlier run is remembered."""
-        return spaces_of(self.cluster, self.jobs, compute_model())
+        return spaces_of(self.cluster, self.jobs, bundled_compute())
 
     def search(self, *seed: int) -> GroupSearch:
         """The search for deals, packed anew."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from common import Report, parser
 from fit_roofline import carried_to_half, errors, fit
-from hulk.cost.roofline import FITTED
+from hulk.cost.ceilings import FITTED
 from hulk.errors import HulkError
 from layer_points import SAILOR_TYPES, Point, h200_points, read_points, sailor_points
 

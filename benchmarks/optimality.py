@@ -1,7 +1,7 @@
 """The planner against the exact optimum, on small cases drawn by seed.
 
     python benchmarks/optimality.py                    200 cases against the kept optima
-    python benchmarks/optimality.py --fresh            solve them again, in two processes, and keep the optima
+    python benchmarks/optimality.py --fresh            solve them again, --at-once at a time, and keep the optima
     python benchmarks/optimality.py --count 20 --seed 7
 
 3 to 6 machines of mixed GPU types with 1, 2 or 4 GPUs in 2 to 4 regions (1–150 ms, 0.1–10 Gbit/s, some pairs
@@ -192,7 +192,7 @@ def _job_in_words(job: JobPlan) -> str:
     return f"{pipelines} mb{job.microbatch_size} {job.schedule} {job.sync}{again}"
 
 
-def optima(seeds: Sequence[int], *, fresh: bool) -> dict[int, Optimum]:
+def optima(seeds: Sequence[int], *, fresh: bool, at_once: int) -> dict[int, Optimum]:
     """The optima of these cases: kept ones where nothing they depend on has changed, the others solved and kept."""
     kept: dict[int, Optimum] = {}
     if KEPT.exists():
@@ -201,7 +201,7 @@ def optima(seeds: Sequence[int], *, fresh: bool) -> dict[int, Optimum]:
     compute = ComputeModel(bundled_profiles())
     needed = [s for s in seeds if fresh or s not in kept or kept[s].fingerprint != fingerprint(draw(s), compute)]
     if needed:
-        with ProcessPoolExecutor(2) as pool:
+        with ProcessPoolExecutor(at_once) as pool:
             kept.update(zip(needed, pool.map(solve, needed, chunksize=4), strict=True))
         made = {
             "made_by": "python benchmarks/optimality.py --fresh",
@@ -211,11 +211,11 @@ def optima(seeds: Sequence[int], *, fresh: bool) -> dict[int, Optimum]:
     return {seed: kept[seed] for seed in seeds}
 
 
-def build_report(count: int = 200, first: int = 0, *, fresh: bool = False, worst: int = 15) -> Report:
+def build_report(count: int = 200, first: int = 0, *, fresh: bool = False, worst: int = 15, at_once: int = 2) -> Report:
     """Plan `count` cases from seed `first` on and compare."""
     report = Report("optimality")
     seeds = range(first, first + count)
-    best = optima(seeds, fresh=fresh)
+    best = optima(seeds, fresh=fresh, at_once=at_once)
     compute = ComputeModel(bundled_profiles())
     warm = draw(first)
     plan_in_parallel(warm.cluster, warm.jobs, compute=compute, time_limit=TIME_LIMIT, workers=2)  # compiles
@@ -278,8 +278,10 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=0, help="the first case")
     arguments.add_argument("--fresh", action="store_true", help="solve all cases again")
     arguments.add_argument("--worst", type=int, default=15, help="how many cases to show")
+    arguments.add_argument("--at-once", type=int, default=2, help="cases solved exactly at a time")
     given = arguments.parse_args()
-    return build_report(given.count, given.seed, fresh=given.fresh, worst=given.worst).finish(given.json)
+    report = build_report(given.count, given.seed, fresh=given.fresh, worst=given.worst, at_once=given.at_once)
+    return report.finish(given.json)
 
 
 if __name__ == "__main__":

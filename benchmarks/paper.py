@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import Report, parser
-from hulk.contestant import NAME, Effort, hulk_result
+from hulk.contestant import NAME, PLANNED, Effort, hulk_result
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK
 from hulk.domain.job import Job
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
@@ -58,7 +57,7 @@ def evaluate(report: Report, jobs_name: str, time_limit: float) -> list[Bars]:
     effort = Effort(time_limit=time_limit)
     ours = hulk_result(cluster, jobs, compute=compute, network=bundled_network(), effort=effort)
     results = [
-        entry.run(cluster, jobs, compute=compute, engine=HULK, seed=effort.seed, time_limit=10 * time_limit)
+        entry.run(cluster, jobs, compute=compute, engine=PLANNED, seed=effort.seed, time_limit=10 * time_limit)
         for entry in BASELINES.entries()
     ]
     rows = []

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from common import Report, parser
-from hulk.cost import roofline
+from hulk.cost import ceilings
 from hulk.cost.compute import ComputeModel
 from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible, JobPrice
@@ -77,12 +77,12 @@ def predict(runs: Sequence[Published], compute: ComputeModel | None = None) -> l
 
 def generation(run: Published) -> int:
     """Of the run's GPUs: the first number of their compute capability."""
-    return roofline.generation(run.cluster.machines[0].gpu)[0]
+    return ceilings.generation(run.cluster.machines[0].gpu)[0]
 
 
 def left_out(runs: Sequence[Published]) -> list[float]:
     """Errors of the runs that a plan can say, each by what is fitted without its group: how much longer products take
-    than in a short measurement, for each generation of GPUs (`hulk.cost.roofline.SUSTAINED`). The fit makes the mean
+    than in a short measurement, for each generation of GPUs (`hulk.cost.ceilings.SUSTAINED`). The fit makes the mean
     error least; it sees runs that a plan cannot quite say only where a generation has too few others."""
     errors: dict[float, dict[str, float]] = {}
     for factor in FACTORS:

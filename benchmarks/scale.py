@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from common import Report, parser
-from hulk.contestant import Effort, hulk_result
+from hulk.contestant import PLANNED, Effort, hulk_result
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, Region, pair
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
@@ -79,7 +78,7 @@ def run_one(machines: int, seed: int) -> dict[str, float]:
     seconds = time.perf_counter() - start
     used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     memory = sum(used) * 1024
-    greedy = BASELINES.get("greedy").run(cluster, work, compute=compute, engine=HULK, seed=seed, time_limit=limit)
+    greedy = BASELINES.get("greedy").run(cluster, work, compute=compute, engine=PLANNED, seed=seed, time_limit=limit)
     ratio = result.score(work).cost / greedy.score(work).cost
     return {"seconds": seconds, "bytes": float(memory), "waiting": len(result.waiting), "cost_over_greedy": ratio}
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from common import Report, parser
-from hulk.contestant import Effort
+from hulk.contestant import Effort, with_paper_systems
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
@@ -36,9 +36,9 @@ from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Schedule, Stage, Sync
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
-from hulk.io.profiles import bundled_profiles
+from hulk.io.profiles import bundled_compute
 from hulk.propose import bundled_network
-from hulk.runtime.measure import Measured, measure
+from hulk.runtime.measure import Measured, Trial, measure
 from hulk.runtime.validate import validate
 from hulk.testbed import Testbed, missing
 
@@ -257,15 +257,8 @@ def _cuts(layers: int, lengths: Sequence[int], number: int, rng: random.Random) 
 def run_one(configuration: Configuration, compute: ComputeModel) -> Measured:
     """A configuration in a testbed of its own."""
     with Testbed.up(configuration.cluster, name=f"bench-{configuration.number}") as testbed:
-        return measure(
-            Plan({configuration.job.name: configuration.plan}),
-            configuration.cluster,
-            [configuration.job],
-            files=configuration.files,
-            hosts=testbed,
-            compute=compute,
-            steps=STEPS,
-        )[configuration.job.name]
+        trial = Trial(configuration.cluster, [configuration.job], configuration.files, testbed, compute, STEPS)
+        return measure(Plan({configuration.job.name: configuration.plan}), trial)[configuration.job.name]
 
 
 def compare_prices(report: Report, folder: Path, compute: ComputeModel, numbers: Sequence[int]) -> None:
@@ -334,10 +327,10 @@ def claim(report: Report, folder: Path, compute: ComputeModel) -> None:
     cluster, jobs = load_cluster(files[0]), load_jobs(files[1])
     with Testbed.up(cluster, name="bench-hulk47") as testbed:
         results = validate(
-            cluster, jobs, files=files, hosts=testbed, compute=compute, network=bundled_network(), effort=Effort(),
-            steps=CLAIM_STEPS,
+            with_paper_systems(cluster, jobs, compute=compute, network=bundled_network(), effort=Effort()),
+            Trial(cluster, jobs, files, testbed, compute, CLAIM_STEPS),
             say=lambda words: print(words, file=sys.stderr, flush=True),
-        )  # fmt: skip
+        )
     rows = []
     for result in results:
         cells = [f"{name}: {one.predicted:.2f} / {one.seconds:.2f} s" for name, one in result.measured.items()]
@@ -371,7 +364,7 @@ def main() -> int:
     given = arguments.parse_args()
     if missing():
         sys.exit(f"a testbed needs {', '.join(missing())}")
-    report, compute = Report("testbed"), ComputeModel(bundled_profiles())
+    report, compute = Report("testbed"), bundled_compute()
     with tempfile.TemporaryDirectory(prefix="hulk-testbed-") as folder:
         compare_prices(report, Path(folder), compute, given.only or range(CONFIGURATIONS + SHARED))
         if not given.only:

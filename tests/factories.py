@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hulk.cost.compute import LayerTime, TimeOrigin
+from hulk.cost.roofline import Conditions
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention, Job
@@ -101,8 +102,8 @@ class FixedTimes:
     backward: float = 2.0
     by_layer: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def layer_times(self, model: Model, layer: Layer, gpu: GpuType, **_: object) -> LayerTime:
+    def layer_times(self, model: Model, layer: Layer, gpu: GpuType, how: Conditions) -> LayerTime:
         """Seconds, whatever the rest."""
-        del model, gpu
+        del model, gpu, how
         forward, backward = self.by_layer.get(layer.name, (self.forward, self.backward))
         return LayerTime(forward, backward, TimeOrigin.MEASURED)

@@ -14,7 +14,7 @@ from hulk.cli.app import app
 from hulk.cost.engine import ENGINES, HULK, MEGATRON, Engine
 from hulk.cost.layers import build_model
 from hulk.cost.memory import layer_memory
-from hulk.cost.roofline import layer_time
+from hulk.cost.roofline import Conditions, layer_time
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
 from hulk.domain.model import Layer
@@ -85,7 +85,7 @@ def hulk(*arguments: str) -> Result:
 
 def seconds(layer: Layer, name: str, **how: object) -> float:
     given = {"precision": Precision.FP16, "attention": Attention.FUSED, "microbatch": 4, "tensor_parallel": 1}
-    return sum(layer_time(layer, gpu(name), **(given | how)))
+    return sum(layer_time(layer, gpu(name), Conditions(**(given | how))))
 
 
 class TestTime:

@@ -17,7 +17,7 @@ from hulk.cost.layers import build_model
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import closed_form
 from hulk.cost.step import seconds_of
-from hulk.cost.tables import empty_durations, encode, make_book
+from hulk.cost.tables import Hosts, empty_durations, encode, make_book
 from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
@@ -85,12 +85,13 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
     """The least seconds for every set of machines in use."""
     best: dict[frozenset[str], float] = {}
     names = [machine.name for machine in cluster.machines if job.may_run_in(machine.region)]
+    hosts = Hosts.of(cluster, names)
     for size, recompute in product((1, 2, 4, 8), Recompute):
         if job.global_batch % size:
             continue
         total = job.global_batch // size
         book = make_book(
-            job, cluster, names, ranks=[1, 2, 4], microbatch=size, recompute=recompute, compute=COMPUTE, engine=engine
+            job, hosts, ranks=[1, 2, 4], microbatch=size, recompute=recompute, compute=COMPUTE, engine=engine
         )
         for pipelines in all_pipelines(cluster, names, len(job.model.layers), total):
             schedules = [Schedule(ScheduleKind.GPIPE), *(Schedule(ScheduleKind.ONE_F_ONE_B, k) for k in range(total))]

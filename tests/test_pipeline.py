@@ -9,24 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hulk.cost.pipeline import backward_position, forward_position, pass_at, run_pipeline
+from hulk.cost.pipeline import Passes, backward_position, forward_position, pass_at, run_pipeline
 from hulk.domain.plan import Schedule
 
 
 def run(forward, backward, latency, send, back, warmup, microbatches, blocking=False):
     stages = len(forward)
     ends = np.zeros((stages, 2 * microbatches))
-    run_pipeline(
-        np.array(forward, float),
-        np.array(backward, float),
-        np.array([*latency, 0.0], float),
-        np.array([*send, 0.0], float),
-        np.array([*back, 0.0], float),
-        np.full(stages, blocking),
-        np.array(warmup),
-        microbatches,
-        ends,
+    passes = Passes(
+        forward=np.array(forward, float),
+        backward=np.array(backward, float),
+        latency=np.array([*latency, 0.0], float),
+        send_forward=np.array([*send, 0.0], float),
+        send_backward=np.array([*back, 0.0], float),
+        blocking=np.full(stages, blocking),
+        warmup=np.array(warmup),
     )
+    run_pipeline(passes, microbatches, ends)
     return ends
 
 

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from hulk.gnn.generator import Scale, scattered
-from hulk.gnn.labels import compute_model, spaces_of
+from hulk.io.profiles import bundled_compute
 from hulk.search.dealing import Deal
 from hulk.search.groups import GroupSearch
 from hulk.search.pool import empty_pool, remember
+from hulk.search.spaces import spaces_of
 
 
 def search_of(seed: int, least: int = 12, most: int = 60, jobs: int = 6) -> GroupSearch:
     cluster, drawn = scattered(seed, Scale(least, most, jobs))
-    return GroupSearch(spaces_of(cluster, drawn, compute_model()), np.random.default_rng(seed))
+    return GroupSearch(spaces_of(cluster, drawn, bundled_compute()), np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("seed", range(40, 60))

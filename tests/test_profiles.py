@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hulk.cost.compute import ComputeModel, TimeOrigin, update_time
 from hulk.cost.profiles import Curve, CurveKey, Measured, ProfileBook
+from hulk.cost.roofline import Conditions
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention, Optimizer
 from hulk.domain.model import LayerKind, Model
@@ -21,7 +22,7 @@ from hulk.io.profiles import bundled_profiles, parse_profiles
 
 KEY = CurveKey("opt-350m", "v100-16", Precision.FP32, Attention.EAGER, 2048, 1, LayerKind.BLOCK)
 CURVE = Curve(microbatch=(2, 4, 8), forward=(0.02, 0.03, 0.07), backward=(0.04, 0.06, 0.14))
-HOW = {"precision": Precision.TF32, "attention": Attention.EAGER}
+HOW = Conditions(Precision.TF32, Attention.EAGER, microbatch=1, tensor_parallel=1)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,8 @@ def v100() -> GpuType:
 
 
 def block_times(book: ProfileBook, model: Model, card: GpuType, microbatch: int, tensor_parallel: int = 1):
-    return ComputeModel(book).layer_times(model, 1, card, microbatch=microbatch, tensor_parallel=tensor_parallel, **HOW)
+    how = replace(HOW, microbatch=microbatch, tensor_parallel=tensor_parallel)
+    return ComputeModel(book).layer_times(model, 1, card, how)
 
 
 class TestCurve:
@@ -81,40 +83,29 @@ class TestCurve:
 
 
 class TestBook:
-    def test_a_tf32_job_finds_the_fp32_profile_where_the_card_has_no_tf32(self, v100: GpuType) -> None:
-        book = ProfileBook({KEY: CURVE})
-        where = {"sequence": 2048, "tensor_parallel": 1, "microbatch": 4, "kind": LayerKind.BLOCK}
-        assert book.lookup("opt-350m", v100, **HOW, **where) == Measured(0.03, 0.06)
-        assert book.lookup("opt-350m", gpu("a100-40"), **HOW, **where) is None
+    def test_a_tf32_job_finds_the_fp32_profile_where_the_card_has_no_tf32(self, model: Model, v100: GpuType) -> None:
+        assert block_times(ProfileBook({KEY: CURVE}), model, v100, 4) == (0.03, 0.06, TimeOrigin.MEASURED)
+        assert block_times(ProfileBook({KEY: CURVE}), model, gpu("a100-40"), 4).origin is TimeOrigin.ROOFLINE
 
-    def test_a_16_bit_job_does_not_find_an_fp32_profile(self, v100: GpuType) -> None:
-        found = ProfileBook({KEY: CURVE}).curve(
-            "opt-350m",
-            v100,
-            precision=Precision.BF16,
-            attention=Attention.EAGER,
-            sequence=2048,
-            tensor_parallel=1,
-            kind=LayerKind.BLOCK,
-        )
-        assert found is None
+    def test_a_16_bit_job_does_not_find_an_fp32_profile(self, model: Model, v100: GpuType) -> None:
+        assert CurveKey.of(model, model.layers[1], v100, HOW) == KEY
+        half = replace(HOW, precision=Precision.BF16)  # which a V100 does in fp32
+        assert CurveKey.of(model, model.layers[1], v100, half) is None
+        assert ComputeModel(ProfileBook({KEY: CURVE})).layer_times(model, 1, v100, half).origin is TimeOrigin.ROOFLINE
 
-    def test_every_bundled_measurement_is_given_back_exactly(self) -> None:
+    def test_every_bundled_measurement_is_given_back_exactly(self, model: Model) -> None:
         book = bundled_profiles()
         assert len(book.curves) > 150
         for key, curve in book.curves.items():
+            asked = CurveKey.of(
+                replace(model, name=key.model, sequence=key.sequence), replace(model.layers[0], kind=key.kind),
+                gpu(key.gpu), Conditions(key.precision, key.attention, 1, key.tensor_parallel),
+            )  # fmt: skip
+            found = book.curve(asked)
+            assert key.tensor_parallel in book.degrees(asked)
             for index, microbatch in enumerate(curve.microbatch):
-                found = book.lookup(
-                    key.model,
-                    gpu(key.gpu),
-                    precision=key.precision,
-                    attention=key.attention,
-                    sequence=key.sequence,
-                    tensor_parallel=key.tensor_parallel,
-                    microbatch=microbatch,
-                    kind=key.kind,
-                )
-                assert found == (curve.forward[index], curve.backward[index] if curve.backward else None)
+                backward = curve.backward[index] if curve.backward else None
+                assert found.at(microbatch) == (curve.forward[index], backward)
 
     def test_the_artifacts_own_numbers(self) -> None:
         """Three values read off the SOSP '25 Sailor artifact by hand."""
@@ -169,15 +160,15 @@ class TestComputeModel:
 
     def test_embedding_forward_is_measured_and_backward_computed(self, model: Model, v100: GpuType) -> None:
         book = ProfileBook({KEY._replace(kind=LayerKind.EMBEDDING): Curve((1,), (0.001,), None)})
-        found = ComputeModel(book).layer_times(model, 0, v100, microbatch=1, tensor_parallel=1, **HOW)
-        plain = ComputeModel().layer_times(model, 0, v100, microbatch=1, tensor_parallel=1, **HOW)
+        found = ComputeModel(book).layer_times(model, 0, v100, HOW)
+        plain = ComputeModel().layer_times(model, 0, v100, HOW)
         assert found == (0.001, plain.backward, TimeOrigin.MEASURED)
 
     def test_a_layer_and_its_index_mean_the_same(self, model: Model, v100: GpuType) -> None:
         compute = ComputeModel(bundled_profiles())
-        assert compute.layer_times(model, 3, v100, microbatch=2, tensor_parallel=4, **HOW) == compute.layer_times(
-            model, model.layers[3], v100, microbatch=2, tensor_parallel=4, **HOW
-        )
+        how = replace(HOW, microbatch=2, tensor_parallel=4)
+        by_index, itself = (compute.layer_times(model, layer, v100, how) for layer in (3, model.layers[3]))
+        assert by_index == itself
 
 
 def test_update_moves_28_bytes_a_parameter(v100: GpuType) -> None:

@@ -33,6 +33,7 @@ jobs:
   - {{name: two, model: bert-large, sequence: 128, global_batch: 32, precision: fp16, deny: [rome]}}
 """
 QUICK = ("--evaluations", "1500", "--time-limit", "120", "--no-gnn", "--json")
+LONGER = ("--evaluations", "12000", "--time-limit", "120", "--no-gnn", "--json")
 LOST = ("--lost", "p-1", "--lost", "p-2", "--lost", "p-3")
 
 
@@ -76,7 +77,7 @@ def test_a_job_that_lost_nothing_and_gains_nothing_keeps_its_plan_exactly(tmp_pa
     (tmp_path / "j.yaml").write_text(JOBS.format(model=model))
     (tmp_path / "big.yaml").write_text("\n".join(JOBS.format(model=model).splitlines()[:3]))
     cluster, out = str(tmp_path / "c.yaml"), tmp_path / "plan.json"
-    made = hulk("plan", cluster, str(tmp_path / "big.yaml"), "-o", str(out), *QUICK, "--workers", "1")
+    made = hulk("plan", cluster, str(tmp_path / "big.yaml"), "-o", str(out), *LONGER, "--workers", "1")
     assert made.exit_code == 0, made.output
     plan = load_plan(out)
     turned_round = turned(Plan({**plan.jobs, **small_jobs()}, ("s-1", "s-2")))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hulk.cost.ceilings import FITTED, Unit, unit_of
 from hulk.cost.collectives import KNOWN_RINGS, MEASURED_RINGS, REPORTED_RINGS, Operation, collective_time, ring
-from hulk.cost.roofline import FITTED, Unit, layer_time, unit_of
+from hulk.cost.roofline import Conditions, layer_time
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention
 from hulk.domain.model import Layer
@@ -31,7 +32,7 @@ microbatches, degrees = st.integers(1, 64), st.sampled_from((1, 2, 4, 8))
 
 def seconds(layer: Layer, card: GpuType, **how: object) -> tuple[float, float]:
     given = {"precision": Precision.BF16, "attention": Attention.FUSED, "microbatch": 1, "tensor_parallel": 1}
-    return layer_time(layer, card, **(given | how))
+    return layer_time(layer, card, Conditions(**(given | how)))
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,19 +7,20 @@ import pytest
 
 from hulk.cost.step import stage_memory
 from hulk.gnn.generator import Scale, scattered
-from hulk.gnn.labels import compute_model, spaces_of
+from hulk.io.profiles import bundled_compute
 from hulk.search.dealing import Deal
 from hulk.search.fit import cut, set_warmup
 from hulk.search.groups import GroupSearch
 from hulk.search.packed import tables_of
 from hulk.search.recipes import COLUMNS, VARIANT, change_recipe, draw_recipe, price, size_of
 from hulk.search.skeleton import Settings
+from hulk.search.spaces import spaces_of
 
 
 def drawn(seed: int) -> tuple[GroupSearch, Deal]:
     """A scene and a deal of it."""
     cluster, jobs = scattered(seed, Scale(8, 60, 6))
-    search = GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(seed))
+    search = GroupSearch(spaces_of(cluster, jobs, bundled_compute()), np.random.default_rng(seed))
     return search, search.drawn()
 
 

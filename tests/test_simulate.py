@@ -19,6 +19,7 @@ from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin
 from hulk.cost.engine import Engine
 from hulk.cost.play import play
 from hulk.cost.prepared import Prepared, prepare
+from hulk.cost.roofline import Conditions
 from hulk.cost.tables import without_sharing
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import GpuType, Precision
@@ -37,7 +38,7 @@ GPU = GpuType("toy", memory=1e15, memory_bandwidth=1e30, rates={Precision.FP32: 
 class HandTimes(ComputeModel):
     """Every layer's seconds as given: a layer's name is "forward/backward"."""
 
-    def layer_times(self, model: Model, layer: Layer | int, gpu: GpuType, **_: object) -> LayerTime:
+    def layer_times(self, model: Model, layer: Layer | int, gpu: GpuType, how: Conditions) -> LayerTime:
         assert isinstance(layer, Layer)
         forward, backward = layer.name.split("/")
         return LayerTime(float(forward), float(backward), TimeOrigin.MEASURED)

@@ -14,8 +14,8 @@ from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, pair
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan, Recompute, Sync
-from hulk.search.existing import machines_of, recut, restrict
+from hulk.domain.plan import JobPlan, Plan, Recompute
+from hulk.search.existing import recut, restrict
 from hulk.search.objective import job_cost
 
 FASTER_LINK = 10e9 / 8
@@ -94,7 +94,7 @@ def suggest(
     for job in jobs:
         if (own := plan.jobs.get(job.name)) is None:
             continue
-        near = restrict(cluster, machines_of(own))
+        near = restrict(cluster, own.machines)
         price = price_job(job, own, near, compute=compute, engine=engine)
         prepared = prepare(job, own, near, compute=compute, engine=engine)
         if isinstance(price, JobPrice) and isinstance(prepared, Prepared):
@@ -182,14 +182,8 @@ def _used_links(case: _Case) -> list[tuple[str, str]]:
             use(one.machine, two.machine, float(case.prepared.book.tables.cut[one.last]))
     stages = case.prepared.stages
     for share in case.prepared.shares:
-        ring = [stages[row].machine for row in share.members]
-        if case.plan.sync is Sync.BY_REGION:
-            heads = {machine(name).region: name for name in reversed(ring)}
-            for name in ring:
-                use(name, heads[machine(name).region], share.size)
-            ring = list(heads.values())
-        for a, b in zip(ring, [*ring[1:], ring[0]], strict=True):
-            use(a, b, share.size)
+        for a, b, _ in share.hops():
+            use(stages[a].machine, stages[b].machine, share.size)
     return sorted(pairs, key=lambda key: -pairs[key])
 
 
@@ -199,7 +193,7 @@ def _cards(case: _Case) -> Iterator[_Variant]:
     names: dict[str, None] = {}
     if hops:
         names |= dict.fromkeys(stage.machine for stage in max(hops, key=lambda hop: hop[0].send_wire))
-    hosts = [case.cluster.machine(name) for name in machines_of(case.plan)]
+    hosts = [case.cluster.machine(name) for name in case.plan.machines]
     if len(hosts) > 1:
         names[min(hosts, key=lambda host: host.network).name] = None
     for name in names:

@@ -13,7 +13,7 @@ from hulk.cost import step
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.prepared import Prepared, prepare
-from hulk.cost.tables import empty_durations, encode, make_book
+from hulk.cost.tables import Hosts, empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.io.profiles import bundled_profiles
@@ -114,9 +114,9 @@ def test_the_checks_are_on_and_reached_the_compiled_code():
 
 def _broken(cluster, job, plan):
     """A plan whose last stage ends behind the last layer."""
-    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    stages = plan.stages
     book = make_book(
-        job, cluster, [stage.machine for stage in stages], ranks=[stage.tensor_parallel for stage in stages],
+        job, Hosts.of(cluster, plan.machines), ranks=[stage.tensor_parallel for stage in stages],
         microbatch=plan.microbatch_size, recompute=plan.recompute, compute=COMPUTE, engine=HULK,
     )  # fmt: skip
     encoded = encode(plan, cluster, book)

@@ -17,8 +17,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.gnn.export import export
 from hulk.gnn.generator import Scale, scattered
-from hulk.gnn.labels import Example, compute_model, packed_of
+from hulk.gnn.labels import Example, packed_of
 from hulk.gnn.model import Proposer, Shape
+from hulk.io.profiles import bundled_compute
 from hulk.propose.decode import decode
 from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
@@ -36,13 +37,13 @@ SHAPE = Shape(hidden=16, pair=8, rounds=2)
 def packed(seed: int) -> Packed:
     """A scene as the search sees it."""
     cluster, jobs = scattered(seed, SCALE)
-    return packed_of(cluster, jobs, compute_model())
+    return packed_of(cluster, jobs, bundled_compute())
 
 
 def packed_without(cluster: Cluster, jobs: Sequence[Job], without: dict[str, frozenset[str]]) -> Packed:
     """A scene in which jobs must keep off some machines."""
     places = Places.of(cluster)
-    compute = compute_model()
+    compute = bundled_compute()
     return pack(
         [
             JobSpace(job, cluster, places, compute=compute, engine=HULK, without=without.get(job.name, frozenset()))

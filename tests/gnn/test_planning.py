@@ -15,7 +15,7 @@ from gnn import build_report
 from gnn_scenes import Given, Kept, draw
 from gnn_search import Race, Track
 from hulk.gnn.generator import Scale, scattered
-from hulk.gnn.labels import compute_model
+from hulk.io.profiles import bundled_compute
 from hulk.planner import Policy, plan_in_parallel, plan_jobs
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Network
@@ -40,7 +40,7 @@ class Logged:
 def test_every_process_of_a_search_runs_the_network_it_was_given(tmp_path):
     cluster, jobs = scattered(3, Scale(32, 32, 3))
     network = Logged(exported(), tmp_path / "log")
-    compute = compute_model()
+    compute = bundled_compute()
     plan_in_parallel(cluster, jobs, compute=compute, workers=2, network=network, **LIMITS)
     assert len(set((tmp_path / "log").read_text().split())) == 2
 
@@ -48,7 +48,7 @@ def test_every_process_of_a_search_runs_the_network_it_was_given(tmp_path):
 def test_the_papers_policy_gives_a_plan_in_one_shot(tmp_path):
     cluster, jobs = scattered(3, Scale(32, 32, 3))
     network = Logged(exported(), tmp_path / "log")
-    result = plan_jobs(cluster, jobs, compute=compute_model(), network=network, policy=Policy.PAPER, **LIMITS)
+    result = plan_jobs(cluster, jobs, compute=bundled_compute(), network=network, policy=Policy.PAPER, **LIMITS)
     assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
     assert len((tmp_path / "log").read_text().split()) == 1
 

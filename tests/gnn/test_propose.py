@@ -13,7 +13,7 @@ import pytest
 from scenes import SCALE, exported, exported_folder, packed, packed_without
 
 from hulk.gnn.generator import scattered
-from hulk.gnn.labels import compute_model, spaces_of
+from hulk.io.profiles import bundled_compute
 from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals, starts
 from hulk.propose.decode import affordable, complete, decode, owners, table_of
 from hulk.propose.network import Answer
@@ -23,6 +23,7 @@ from hulk.propose.repair import MEMORY, repaired
 from hulk.search.dealing import empty_deal
 from hulk.search.groups import GroupSearch
 from hulk.search.recipes import DEGREE, EXTRA, LENGTH, SHARD, SLOW_DEGREE, START, TOUR, WAY
+from hulk.search.spaces import spaces_of
 
 SEEDS = range(12)
 
@@ -121,7 +122,7 @@ def test_the_same_seed_gives_the_same_deals(network: Network) -> None:
 
 def test_a_search_may_order_stages_as_the_network_would(network: Network) -> None:
     cluster, jobs = scattered(6, SCALE)
-    groups = GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(0))
+    groups = GroupSearch(spaces_of(cluster, jobs, bundled_compute()), np.random.default_rng(0))
     scene = groups.packed
     before = scene.tours.copy()
     assert starts(groups, rng=np.random.default_rng(1), network=network, samples=2)
@@ -144,7 +145,7 @@ def test_a_search_may_order_stages_as_the_network_would(network: Network) -> Non
 
 def _search(seed: int) -> GroupSearch:
     cluster, jobs = scattered(seed, SCALE)
-    return GroupSearch(spaces_of(cluster, jobs, compute_model()), np.random.default_rng(0))
+    return GroupSearch(spaces_of(cluster, jobs, bundled_compute()), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("seed", [2, 3, 6])

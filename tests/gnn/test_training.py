@@ -23,7 +23,6 @@ from hulk.gnn.judge import TorchNetwork, judge, scenes_of, summary
 from hulk.gnn.labels import (
     Budget,
     Example,
-    compute_model,
     load_examples,
     load_shard,
     make_example,
@@ -35,6 +34,7 @@ from hulk.gnn.loss import completion_loss
 from hulk.gnn.model import INPUTS, Proposer, Shape
 from hulk.gnn.parts import part_of
 from hulk.gnn.train import Settings, load_history, split, train
+from hulk.io.profiles import bundled_compute
 from hulk.propose import Facts, Graph, Network, bundled_network
 from hulk.propose.graph import FROM_LINKS
 from hulk.propose.recipe import WIDTH
@@ -215,9 +215,7 @@ def test_a_shard_that_is_none_says_so(tmp_path: Path) -> None:
 def test_labels_are_plans_of_the_planner(tmp_path: Path) -> None:
     scale, budget = Scale(least=4, most=8, jobs=2), Budget(searches=2, moves=300, seconds=30.0, longest=30.0)
     seen: list[tuple[int, int]] = []
-    make_shards(
-        tmp_path, range(2), scale=scale, budget=budget, size=2, progress=lambda done, total: seen.append((done, total))
-    )
+    make_shards(tmp_path, range(2), scale=scale, budget=budget, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(0, 1), (1, 1)]
     assert scale_of(tmp_path) == scale
     made = load_examples(tmp_path)
@@ -225,11 +223,11 @@ def test_labels_are_plans_of_the_planner(tmp_path: Path) -> None:
     for each in made:
         assert (each.tables.sum(axis=2) == each.facts.members).all()
         assert (np.diff(each.costs) >= 0).all()
-    make_shards(tmp_path, range(2), scale=scale, budget=budget, size=2, progress=lambda *at: seen.append(at))
+    make_shards(tmp_path, range(2), scale=scale, budget=budget, progress=lambda *at: seen.append(at))
     assert seen[2:] == [(1, 1)]  # nothing is made again
     with pytest.raises(InputError, match="another kind"):
         make_shards(tmp_path, range(2), scale=Scale(jobs=3), budget=budget)
-    scenes = scenes_of(made, scale=scale, compute=compute_model())
+    scenes = scenes_of(made, scale=scale, compute=bundled_compute())
     verdicts = judge(TorchNetwork(small_model(), CPU), scenes, samples=2, rounds=2)
     assert verdicts == judge(TorchNetwork(small_model(), CPU), scenes, samples=2, rounds=2)
     assert len(verdicts) == len(made)
@@ -238,7 +236,7 @@ def test_labels_are_plans_of_the_planner(tmp_path: Path) -> None:
 
 def test_a_scene_without_jobs_is_no_example(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hulk.gnn.labels.scattered", lambda seed, scale: (scattered(seed, scale)[0], ()))
-    assert make_example(0, Scale(most=5), Budget(), compute_model()) is None
+    assert make_example(0, Scale(most=5), Budget(), bundled_compute()) is None
 
 
 def test_the_network_is_small() -> None:

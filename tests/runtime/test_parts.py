@@ -93,23 +93,69 @@ def test_a_sharded_optimizer_is_shared_evenly() -> None:
 
 
 def test_settings_survive_the_command_line(tmp_path: Path) -> None:
-    import argparse
+    import typer
+    from typer.testing import CliRunner
 
-    from hulk.runtime.settings import Compute, add_arguments, from_arguments
+    from hulk.runtime.options import arguments_of, takes_settings
+    from hulk.runtime.settings import Compute
 
-    settings = Settings(
-        data=tmp_path,
+    read: list[Settings] = []
+
+    @takes_settings(also_fields=True)
+    def command(settings: Settings) -> None:
+        read.append(settings)
+
+    app = typer.Typer()
+    app.command()(command)
+    given = Settings(
+        data=tmp_path / "a text -- with blanks",
+        tokenizer=Path("-t"),
         steps=7,
         seed=5,
-        rate=0.5,
+        rate=0.1 + 0.2,
+        decay=0.0,
         dropout=True,
         precision="bf16",
         compute=Compute.EMULATED,
+        weights=Path("w"),
+        checkpoints=tmp_path,
+        every=3,
+        keep=0,
+        resume=tmp_path,
+        timeout=5.5,
+        patience=1e6,
         trace_steps=2,
     )
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert from_arguments(parser.parse_args(settings.argv())) == settings
+    assert all(getattr(given, name) != field.default for name, field in Settings.model_fields.items())
+    for settings in (given, Settings()):
+        done = CliRunner().invoke(app, arguments_of(settings))
+        assert done.exit_code == 0, done.output
+        assert read.pop() == settings
+    assert CliRunner().invoke(app, ["--rate", "0.5", "--keep", "3"]).exit_code == 0
+    assert read[0] == Settings(rate=0.5) and read[0].model_fields_set == {"rate", "keep"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--stepz", "3"], "--stepz"),
+        (["--steps", "0"], "--steps"),
+        (["--steps", "few"], "--steps"),
+        (["--lr", "nan"], "--lr"),
+        (["--patience", "0"], "--patience 0.0: must be greater than 0"),
+        (["--compute", "reel"], "--compute reel: must be 'real' or 'emulated'"),
+        (["--precision", "fp8", "--compute", "reel"], "--precision fp8: must be 'fp32' or 'bf16'; --compute reel: "),
+    ],
+)
+def test_a_worker_refuses_arguments_it_does_not_understand(wrong: list[str], words: str) -> None:
+    import subprocess
+    import sys
+
+    known = ["--plan", "p", "--cluster", "c", "--jobs", "j", "--job", "a"]
+    command = [sys.executable, "-m", "hulk.runtime.worker", *known, *wrong]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert words in done.stderr and "Traceback" not in done.stderr and not done.stdout
 
 
 def test_shares_of_a_batch_are_the_batch(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def test_trains_and_goes_on_by_another_plan(tmp_path: Path) -> None:
     code, output, errors = finish(start([*first, *more]))
     assert code == 0, errors
     assert "tiny step 4/4  loss " in output and "busy" in output
+    assert "4/4 steps" not in output  # the bar of a terminal
     # A prediction for GPUs says nothing about CPUs.
     assert "predicted" not in output
     why = "that is for rtx-3090 on rome-1, this runs on cpu"

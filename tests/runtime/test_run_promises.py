@@ -229,6 +229,8 @@ def test_a_huge_file_is_read_where_it_is_needed(tmp_path: Path, monkeypatch: pyt
         (["--checkpoint-dir", "saved", "--resume"], "no checkpoint to resume from: no such folder"),
         (["--compute", "emulated", "--checkpoint-dir", "saved"], "an emulated run computes nothing"),
         (["--lr", "inf"], "--lr inf: not a finite number"),
+        (["--compute", "reel"], "--compute reel: must be 'real' or 'emulated'"),
+        (["--precision", "fp16"], "--precision fp16: must be 'fp32' or 'bf16'"),
         (["--metrics", "nowhere/m.jsonl"], "cannot write this file: No such file or directory"),
         (["--trace", "."], "this is a directory, not a file"),
         (["--weights", "/dev/zero"], "neither a file nor a folder, but a device"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import ClusterArgument, EvaluationsOption, JobsArgument, NoGnnOption, WorkersOption
 from hulk.cli.price import EngineOption, JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
@@ -63,6 +64,7 @@ def compare(
     workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
     engine: EngineOption = "hulk",
+    headroom: PlanHeadroomOption = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Plan with Hulk, as `hulk plan` does with the same options, and with every baseline, and rank them by what `hulk
@@ -70,6 +72,7 @@ def compare(
 
     Exit code 3 when a job finds no place in Hulk's plan.
     """
+    from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.contestant import TITLE, Effort, hulk_result
@@ -81,7 +84,7 @@ def compare(
     from hulk.io.profiles import bundled_profiles
     from hulk.search.baselines import BASELINES
 
-    runner = engine_named(engine)
+    runner = with_headroom(engine_named(engine), headroom)
     entries = [BASELINES.get(name) for name in dict.fromkeys(baseline)] if baseline else BASELINES.entries()
     the_cluster, the_jobs = load_cluster(cluster), load_jobs(jobs)
     compute = ComputeModel(bundled_profiles())

@@ -10,7 +10,6 @@ import typer
 
 if TYPE_CHECKING:
     import torch
-    from rich.progress import Progress
 
     from hulk.gnn.labels import Example
     from hulk.propose.network import Proposing
@@ -49,11 +48,13 @@ def data(
     With --network, searches begin with that network's proposals: they find better plans, which train the next one. A
     run that was stopped goes on where it was.
     """
+    from hulk.cli.progress import bar
+    from hulk.cli.screen import console
     from hulk.gnn.generator import Scale
     from hulk.gnn.labels import Budget, make_shards
 
-    with _bar("shards") as bar:
-        task = bar.add_task("planning scenes", total=None)
+    with bar("shards", console()) as bars:
+        task = bars.add_task("planning scenes", total=None)
         make_shards(
             folder,
             range(seed, seed + scenes),
@@ -62,7 +63,7 @@ def data(
             workers=workers,
             use_ray=ray,
             network=network,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bars.update(task, completed=done, total=total),
         )
 
 
@@ -90,20 +91,23 @@ def train(
     _require_training()
     from dataclasses import asdict
 
+    from hulk.cli.progress import bar
+    from hulk.cli.screen import console
     from hulk.errors import InputError
     from hulk.gnn.export import export
     from hulk.gnn.judge import TorchNetwork, judge, scenes_of, summary
-    from hulk.gnn.labels import compute_model, load_examples, scale_of
+    from hulk.gnn.labels import load_examples, scale_of
     from hulk.gnn.model import EDGES, KINDS, Proposer, Shape
     from hulk.gnn.train import Settings, draw_curves, split
     from hulk.gnn.train import train as run
+    from hulk.io.profiles import bundled_compute
 
     for given, known in ((edges, EDGES), (kind, KINDS)):
         if given not in known:
             raise InputError(f"unknown choice {given!r}", hint="known: " + ", ".join(known))
     where = _device(device)
     known_examples, scale = load_examples(examples), scale_of(examples)
-    scenes = scenes_of(split(known_examples)[1][:priced], scale=scale, compute=compute_model())
+    scenes = scenes_of(split(known_examples)[1][:priced], scale=scale, compute=bundled_compute())
     settings = Settings(
         shape=Shape(hidden=hidden, pair=max(8, hidden // 2), rounds=rounds, edges=edges, kind=kind, dropout=dropout),
         steps=steps, parts=parts, rate=rate, seed=seed, check_every=check_every,
@@ -112,11 +116,11 @@ def train(
     def judged(model: Proposer) -> float:
         return summary(judge(TorchNetwork(model, where), scenes, samples=8))["network_median_gap"]
 
-    with _bar("steps") as bar:
-        task = bar.add_task("training", total=steps)
+    with bar("steps", console()) as bars:
+        task = bars.add_task("training", total=steps)
         model, history = run(
             known_examples, folder, settings, device=where, judged=judged if scenes else None,
-            progress=lambda step, loss: bar.update(task, completed=step, description=f"training, loss {loss:.3f}"),
+            progress=lambda step, loss: bars.update(task, completed=step, description=f"training, loss {loss:.3f}"),
         )  # fmt: skip
     draw_curves(history, folder / "curves.png")
     card = {
@@ -149,16 +153,18 @@ def evaluate(
 
 
 def _show_verdicts(folder: Path, network: Proposing, held_out: list[Example], samples: int) -> None:
+    from hulk.cli.progress import bar
     from hulk.cli.screen import console, table
     from hulk.gnn.judge import WAYS, judge, scenes_of, summary
-    from hulk.gnn.labels import compute_model, scale_of
+    from hulk.gnn.labels import scale_of
+    from hulk.io.profiles import bundled_compute
 
-    with _bar("scenes") as bar:
-        task = bar.add_task("pricing proposals", total=len(held_out))
-        scenes = scenes_of(held_out, scale=scale_of(folder), compute=compute_model())
+    with bar("scenes", console()) as bars:
+        task = bars.add_task("pricing proposals", total=len(held_out))
+        scenes = scenes_of(held_out, scale=scale_of(folder), compute=bundled_compute())
         verdicts = judge(
             network, scenes, samples=samples,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bars.update(task, completed=done, total=total),
         )  # fmt: skip
     figures = summary(verdicts)
     rows = table("deal", "median gap", "scenes with a waiting job", right=("median gap", "scenes with a waiting job"))
@@ -193,14 +199,3 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError):
         raise InputError(f"no device {name!r} on this machine", hint="try auto or cpu") from None
     return device
-
-
-def _bar(unit: str) -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from hulk.cli.screen import console
-
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn(),
-        console=console(),
-    )  # fmt: skip

@@ -4,138 +4,102 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hulk.cli.price import ClusterOption, JobsOption, PlanArgument
+from hulk.runtime.options import takes_settings
+from hulk.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console
+    from rich.progress import TaskID
 
     from hulk.domain.cluster import Cluster
     from hulk.domain.plan import JobPlan
     from hulk.runtime.hosts import Hosts
     from hulk.runtime.progress import Progress, StepReport
 
-DataOption = Annotated[Path | None, typer.Option(help="text file, or folder of them, to train on")]
-TokenizerOption = Annotated[Path | None, typer.Option(help="tokenizer.json; without it, bytes are the tokens")]
 JobOption = Annotated[str | None, typer.Option(help="run this job only; all jobs of the plan without it")]
-StepsOption = Annotated[int, typer.Option(help="optimizer steps of the whole training", min=1)]
-SeedOption = Annotated[int, typer.Option(help="seed of weights, data order and masks", min=0, max=2**31)]
-RateOption = Annotated[float, typer.Option("--lr", help="learning rate", min=0)]
-DecayOption = Annotated[float, typer.Option("--weight-decay", help="weight decay", min=0)]
-DropoutOption = Annotated[bool, typer.Option(help="use the model's dropout; off, a run repeats exactly")]
-PrecisionOption = Annotated[str | None, typer.Option(help="fp32 or bf16, instead of the job's")]
-ComputeOption = Annotated[str, typer.Option(help="real, or emulated: wait as long as the plan's GPUs would take")]
-WeightsOption = Annotated[Path | None, typer.Option(help="safetensors file or folder to start from")]
-CheckpointsOption = Annotated[Path | None, typer.Option("--checkpoint-dir", help="write checkpoints to this folder")]
-EveryOption = Annotated[int, typer.Option(help="steps between checkpoints; 0: only at the end", min=0)]
-KeepOption = Annotated[
-    int | None, typer.Option(help="how many checkpoints stay, the newest; 0: all (default: 3)", min=0)
-]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="remove the checkpoints of an earlier run first")]
 ResumeOption = Annotated[bool, typer.Option(help="go on from the newest whole checkpoint in --checkpoint-dir")]
 MetricsOption = Annotated[Path | None, typer.Option(help="write a JSON object a step to this file")]
 TraceOption = Annotated[Path | None, typer.Option(help="write a Chrome/Perfetto trace of real steps to this file")]
 TraceStepsOption = Annotated[int, typer.Option(help="how many of the last steps the trace shows", min=1)]
-TimeoutOption = Annotated[
-    float, typer.Option(help="seconds without a sign of life before a machine is given up", min=5)
-]
 TestbedOption = Annotated[bool, typer.Option("--testbed", help="each machine in a network of its own on this computer")]
 
 
+@takes_settings(without=("resume", "patience", "trace_steps"))
 def run(
     plan: PlanArgument,
     cluster: ClusterOption,
     jobs: JobsOption,
-    data: DataOption = None,
-    tokenizer: TokenizerOption = None,
+    settings: Settings,
     job: JobOption = None,
-    steps: StepsOption = 10,
-    seed: SeedOption = 0,
-    rate: RateOption = 1e-3,
-    decay: DecayOption = 0.01,
-    dropout: DropoutOption = False,
-    precision: PrecisionOption = None,
-    compute: ComputeOption = "real",
-    weights: WeightsOption = None,
-    checkpoint_dir: CheckpointsOption = None,
-    every: EveryOption = 0,
-    keep: KeepOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     metrics: MetricsOption = None,
     trace: TraceOption = None,
     trace_steps: TraceStepsOption = 2,
-    timeout: TimeoutOption = 20.0,
     testbed: TestbedOption = False,
 ) -> None:
     """Start every worker of a plan's jobs and train: loss, speed and what each stage does, step by step."""
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console
-    from hulk.errors import InputError, nearest
     from hulk.io.files import check_output, write_atomic
-    from hulk.runtime.run import RunFiles, choose_jobs
+    from hulk.runtime.run import Workload, choose_jobs
     from hulk.runtime.run import run as start
     from hulk.runtime.runnable import check_options
-    from hulk.runtime.settings import KEEP, Compute, Settings
+    from hulk.runtime.settings import RunFiles
 
     inputs = load_inputs(plan, cluster, jobs)
     for output, option in ((metrics, "--metrics"), (trace, "--trace")):
-        check_output(output, option, besides=(data, tokenizer, weights))
-    if compute not in list(Compute):
-        raise InputError(f"unknown --compute {compute!r}", hint=nearest(compute, list(Compute)))
-    if precision not in (None, "fp32", "bf16"):
-        raise InputError(f"unknown --precision {precision!r}", hint="fp32 or bf16")
-    settings = Settings(
-        data=data,
-        tokenizer=tokenizer,
-        steps=steps,
-        seed=seed,
-        rate=rate,
-        decay=decay,
-        dropout=dropout,
-        precision=precision,
-        compute=Compute(compute),
-        weights=weights,
-        checkpoints=checkpoint_dir,
-        every=every,
-        keep=KEEP if keep is None else keep,
-        timeout=timeout,
-        trace_steps=trace_steps if trace is not None else 0,
-    )
-    check_options(settings, resume=resume, overwrite=overwrite, keep=keep is not None)
+        check_output(output, option, besides=(settings.data, settings.tokenizer, settings.weights))
+    if trace is not None:
+        settings = settings.model_copy(update={"trace_steps": trace_steps})
+    check_options(settings, resume=resume, overwrite=overwrite)
     announce_compilation()
     screen = console()
-
-    def show(news: StepReport | str) -> None:
-        screen.print(news if isinstance(news, str) else news.line(steps), soft_wrap=True)
-
     chosen = choose_jobs(inputs.plan, inputs.jobs, job)
-    with _hosts(testbed, inputs.cluster, [inputs.plan.jobs[one.name] for one in chosen]) as hosts:
+    workload = Workload(inputs.plan, inputs.cluster, chosen, inputs.compute, RunFiles(plan, cluster, jobs))
+    with (
+        _hosts(testbed, inputs.cluster, [inputs.plan.jobs[one.name] for one in chosen]) as hosts,
+        _news(screen, settings.steps) as show,
+    ):
         progress = start(
-            inputs.plan,
-            inputs.cluster,
-            chosen,
-            settings,
-            files=RunFiles(plan, cluster, jobs),
-            hosts=hosts,
-            compute=inputs.compute,
-            resume=resume,
-            overwrite=overwrite,
-            metrics=metrics,
-            show=show,
+            workload, settings, hosts=hosts, resume=resume, overwrite=overwrite, metrics=metrics, show=show
         )
     if trace is not None:
         write_atomic(trace, json.dumps(progress.trace()))
         screen.print(f"trace: {trace} (open it in ui.perfetto.dev or chrome://tracing)", style="dim")
     render(progress, screen)
+
+
+@contextmanager
+def _news(screen: Console, steps: int) -> Iterator[Callable[[StepReport | str], None]]:
+    """How a run tells people how it goes: a line for everything; on a terminal a bar a job stays below them."""
+    from hulk.cli.progress import bar
+
+    with bar("steps", screen, visible=sys.stdout.isatty(), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(news: StepReport | str) -> None:
+            screen.print(news if isinstance(news, str) else news.line(steps), soft_wrap=True)
+            if isinstance(news, str):
+                return
+            if news.job not in tasks:  # a resumed job begins where it was, so that what is left is guessed right
+                tasks[news.job] = bars.add_task(news.job, total=steps, completed=news.step)
+            bars.update(tasks[news.job], completed=news.step)
+
+        yield show
 
 
 def render(progress: Progress, screen: Console) -> None:

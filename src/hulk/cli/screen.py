@@ -10,7 +10,7 @@ import math
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -30,9 +30,9 @@ class _Screen(Console):
         return super().render_str(safe(text), **{**options, "markup": False, "emoji": False})
 
 
-def console() -> Console:
-    """Where results are printed."""
-    stream = sys.stdout
+def console(stream: TextIO | None = None) -> Console:
+    """Where results are printed: standard output, unless another stream is named."""
+    stream = sys.stdout if stream is None else stream
     width = shutil.get_terminal_size().columns if stream.isatty() else _PIPE_WIDTH
     # What the console sends is safe, its own styles are meant: past the guard of `hulk.cli.streams`.
     return _Screen(file=getattr(stream, "trusted", stream), width=max(width, 80), highlight=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,12 +38,13 @@ def validate(
     network with emulated compute, and print the measured step times beside the predicted ones (Linux, as root)."""
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
-    from hulk.contestant import Effort
-    from hulk.cost.compute import ComputeModel
+    from hulk.cli.progress import parts
+    from hulk.contestant import PAPER_SYSTEMS, Effort, with_paper_systems
     from hulk.errors import InputError
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
-    from hulk.io.profiles import bundled_profiles
+    from hulk.io.profiles import bundled_compute
+    from hulk.runtime.measure import Trial
     from hulk.runtime.runnable import check_engine
     from hulk.runtime.validate import validate as run_all
 
@@ -56,18 +56,16 @@ def validate(
     check_engine()
     network = None if no_gnn else usable_network()
     announce_compilation(search=True)
-    with Testbed.up(the_cluster, name=f"validate-{os.getpid()}") as testbed:
-        results = run_all(
-            the_cluster,
-            the_jobs,
-            files=(cluster, jobs),
-            hosts=testbed,
-            compute=ComputeModel(bundled_profiles()),
-            network=network,
-            effort=Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers),
-            steps=steps,
-            say=_say,
-        )
+    compute = bundled_compute()
+    effort = Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers)
+    with (
+        Testbed.up(the_cluster, name=f"validate-{os.getpid()}") as testbed,
+        parts(2 + len(PAPER_SYSTEMS), "parts") as say,
+    ):
+        say(f"planning {the_cluster.name}")
+        planned = list(with_paper_systems(the_cluster, the_jobs, compute=compute, network=network, effort=effort))
+        trial = Trial(the_cluster, the_jobs, files=(cluster, jobs), hosts=testbed, compute=compute, steps=steps)
+        results = run_all(planned, trial, say=say)
     if as_json:
         from hulk.cli.screen import print_json
 
@@ -78,12 +76,6 @@ def validate(
         render(results, the_jobs, console())
     if results[0].waiting:
         raise typer.Exit(code=3)
-
-
-def _say(words: str) -> None:
-    """What goes on, beside the answer: runs take minutes."""
-    sys.stderr.write(f"{words} …\n")
-    sys.stderr.flush()
 
 
 def to_json(results: Sequence[SystemResult], jobs: Sequence[Job], steps: int) -> dict[str, object]:

@@ -94,8 +94,8 @@ class Encoded(NamedTuple):
 class Durations(NamedTuple):
     """What a step is made of. Per stage [N]; `latency`, `send_*` and `blocking` belong to the link to the next stage.
 
-    Gradient sets: set i is the layers set_first[i]..set_last[i], the same stages hold it in all replicas; it takes
-    set_seconds[i] to sync. `sets` says how many there are.
+    Gradient sets, as `hulk.cost.sync` cuts them: set i is the layers set_first[i]..set_last[i]; it takes set_seconds[i]
+    to add up. `sets` says how many there are.
     """
 
     forward: Floats
@@ -112,11 +112,10 @@ class Durations(NamedTuple):
     update: Floats
     set_first: Ints
     set_last: Ints
+    set_size: Floats  # bytes on the wire
     set_seconds: Floats
     set_wait: Floats  # the part of it that is latency
-    tie_seconds: (
-        Floats  # [N] adding up shared parameters with the pipeline's first stage; at 0: once for all who have them
-    )
+    tie_seconds: Floats  # adding up shared parameters with the pipeline's first stage; at 0: once for all who have them
 
 
 @inner

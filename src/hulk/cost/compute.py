@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from hulk.cost import roofline
-from hulk.cost.profiles import Curve, ProfileBook
-from hulk.cost.roofline import FITTED, SUSTAINED, Constants
+from hulk.cost.ceilings import FITTED, REACHED_BANDWIDTH, SUSTAINED, Constants, generation
+from hulk.cost.profiles import Curve, CurveKey, ProfileBook
+from hulk.cost.roofline import Conditions, layer_time
 from hulk.domain.gpu import GpuType, Precision
-from hulk.domain.job import Attention, Optimizer
+from hulk.domain.job import Optimizer
 from hulk.domain.model import Layer, LayerKind, Model
 
 
@@ -66,7 +66,7 @@ def update_time(
     The bytes are the same for fp32 weights and for 16-bit weights with an fp32 master copy, see `_UPDATE_BYTES`.
     """
     passes = _UPDATE_BYTES[optimizer] / _UPDATE_EFFICIENCY
-    passes += copies / roofline.REACHED_BANDWIDTH if precision.bytes == 2 else 0.0
+    passes += copies / REACHED_BANDWIDTH if precision.bytes == 2 else 0.0
     return params * passes / gpu.memory_bandwidth
 
 
@@ -79,36 +79,19 @@ class ComputeModel:
     sustained: Mapping[int, float] = field(default_factory=lambda: SUSTAINED)
     _known: dict[tuple[object, ...], LayerTime] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def layer_times(
-        self,
-        model: Model,
-        layer: Layer | int,
-        gpu: GpuType,
-        *,
-        precision: Precision,
-        attention: Attention,
-        microbatch: int,
-        tensor_parallel: int,
-        fused: bool = False,
-        hidden: float = 0.0,
-        power_limited: bool = False,
-    ) -> LayerTime:
-        """Forward and backward seconds of a layer of `model`, given itself or as its index. `fused`: the engine joins
-        memory-bound operations into few kernels; `hidden`: the share of tensor parallel's all-reduces that it hides;
-        `power_limited`: at the clock that GPUs keep for hours."""
+    def layer_times(self, model: Model, layer: Layer | int, gpu: GpuType, how: Conditions) -> LayerTime:
+        """Forward and backward seconds of a layer of `model`, given itself or as its index."""
         asked = model.layers[layer] if isinstance(layer, int) else layer
-        how = (precision, attention, microbatch, tensor_parallel, fused, hidden, power_limited)
-        key = (model.name, model.sequence, asked, gpu.name, *how)
+        key = (model.name, model.sequence, asked, gpu.name, how)
         known = self._known.get(key)
         if known is None:
-            question = _Question(model, asked, gpu, *how)
-            known = self._known[key] = self._answer(question)
+            known = self._known[key] = self._answer(_Question(model, asked, gpu, how))
         return known
 
     def _answer(self, question: _Question) -> LayerTime:
         forward, backward = self._roofline(question)
-        curve = self._curve(question, question.tensor_parallel)
-        if curve is not None and (found := curve.at(question.microbatch)) is not None:
+        curve = self._curve(question)
+        if curve is not None and (found := curve.at(question.how.microbatch)) is not None:
             scale = _flops_ratio(question.layer, curve)
             exact = abs(scale - 1.0) <= SAME_FLOPS
             origin = TimeOrigin.MEASURED if exact else TimeOrigin.CALIBRATED
@@ -123,20 +106,14 @@ class ComputeModel:
 
     def _calibration(self, question: _Question) -> tuple[float, float] | None:
         """Measured over computed at the nearest measured point: nearest in tensor parallel, then in microbatch."""
-        degrees = self.profiles.degrees(
-            question.model.name,
-            question.gpu,
-            precision=question.precision,
-            attention=question.attention,
-            sequence=question.model.sequence,
-            kind=question.layer.kind,
-        )
-        here = question.tensor_parallel
+        key, here = question.key, question.how.tensor_parallel
+        degrees = () if key is None else self.profiles.degrees(key)
         for degree in sorted(degrees, key=lambda degree: max(degree / here, here / degree)):
-            curve = self._curve(question, degree)
+            asked = question.at(question.how.microbatch, degree)
+            curve = self._curve(asked)
             if curve is None:
                 continue
-            microbatch = curve.nearest(question.microbatch)
+            microbatch = curve.nearest(question.how.microbatch)
             found = curve.at(microbatch)
             assert found is not None  # a measured microbatch
             scale = _flops_ratio(question.layer, curve)
@@ -145,39 +122,22 @@ class ComputeModel:
             return found.forward * scale / forward, 1.0 if missing else (found.backward or 0.0) * scale / backward
         return None
 
-    def _curve(self, question: _Question, tensor_parallel: int) -> Curve | None:
+    def _curve(self, question: _Question) -> Curve | None:
         """The profile of the layer asked for, or of a near relative of it under the same name."""
-        curve = self.profiles.curve(
-            question.model.name,
-            question.gpu,
-            precision=question.precision,
-            attention=question.attention,
-            sequence=question.model.sequence,
-            tensor_parallel=tensor_parallel,
-            kind=question.layer.kind,
-        )
+        curve = None if question.key is None else self.profiles.curve(question.key)
         if curve is None or abs(_flops_ratio(question.layer, curve) - 1.0) > RELATED_FLOPS:
             return None
         return curve
 
     def _sustained(self, question: _Question) -> float:
         """How much longer 16-bit products take at the clock that a GPU keeps for hours."""
-        if not question.power_limited or question.precision.bytes != 2:
+        if not question.how.power_limited or question.how.precision.bytes != 2:
             return 1.0
-        return self.sustained.get(roofline.generation(question.gpu)[0], 1.0)
+        return self.sustained.get(generation(question.gpu)[0], 1.0)
 
     def _roofline(self, question: _Question) -> tuple[float, float]:
-        return roofline.layer_time(
-            question.layer,
-            question.gpu,
-            precision=question.precision,
-            attention=question.attention,
-            microbatch=question.microbatch,
-            tensor_parallel=question.tensor_parallel,
-            constants=self.constants,
-            fused=question.fused,
-            hidden=question.hidden,
-            sustained=self._sustained(question),
+        return layer_time(
+            question.layer, question.gpu, question.how, constants=self.constants, sustained=self._sustained(question)
         )
 
 
@@ -185,16 +145,14 @@ class _Question(NamedTuple):
     model: Model
     layer: Layer
     gpu: GpuType
-    precision: Precision
-    attention: Attention
-    microbatch: int
-    tensor_parallel: int
-    fused: bool
-    hidden: float
-    power_limited: bool
+    how: Conditions
+
+    @property
+    def key(self) -> CurveKey | None:
+        return CurveKey.of(self.model, self.layer, self.gpu, self.how)
 
     def at(self, microbatch: int, tensor_parallel: int) -> _Question:
-        return self._replace(microbatch=microbatch, tensor_parallel=tensor_parallel)
+        return self._replace(how=replace(self.how, microbatch=microbatch, tensor_parallel=tensor_parallel))
 
 
 def _flops_ratio(layer: Layer, curve: Curve) -> float:

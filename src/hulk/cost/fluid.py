@@ -13,12 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hulk.cost.arrays import Floats, Ints
 from hulk.cost.compiled import inner, maker
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CROWDED = 1 + 1e-9
 _RUNNING, _CHANGED = 0, 1

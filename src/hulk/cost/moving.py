@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hulk.cost.arrays import Floats
 from hulk.cost.memory import GRADIENT_BYTES, optimizer_bytes, weight_bytes
 from hulk.domain.cluster import Cluster, pair
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline
+from hulk.domain.plan import JobPlan, layer_holders
 
-Floats = NDArray[np.float64]
 _MOST_SOURCES = 64  # holders looked at for one target: with more, the nearest regions' are as good as all
 
 
@@ -72,10 +71,7 @@ class Overlap:
 
 def overlap(job: Job, old: JobPlan, new: JobPlan, lost: Collection[str] = ()) -> Overlap:
     """By how much the machines of two plans could stand in for each other."""
-    targets, holders = (
-        {name: i for i, name in enumerate(dict.fromkeys(s.machine for p in plan.pipelines for s in p.stages))}
-        for plan in (new, old)
-    )
+    targets, holders = ({name: i for i, name in enumerate(plan.machines)} for plan in (new, old))
     needs, held = np.zeros(len(targets)), np.zeros((len(targets), len(holders)))
     for batch in _batches(job, old, new):
         rows = [np.array([*dict.fromkeys(targets[name] for name in piece.machines)]) for piece in batch.need]
@@ -194,14 +190,10 @@ def _common(need: Sequence[_Piece], have: Sequence[_Piece]) -> Iterator[tuple[in
 
 def _runs(old: JobPlan, new: JobPlan) -> Iterator[tuple[range, list[str], list[str]]]:
     """Runs of layers that neither plan cuts, with the machine that holds them in each replica of each plan."""
-    pipelines = (*old.pipelines, *new.pipelines)
-    starts = sorted({stage.first for pipeline in pipelines for stage in pipeline.stages})
-    for first, after in pairwise((*starts, pipelines[0].stages[-1].last + 1)):
-        yield range(first, after), _holders(old.pipelines, first), _holders(new.pipelines, first)
-
-
-def _holders(pipelines: Sequence[Pipeline], layer: int) -> list[str]:
-    return [next(s.machine for s in pipeline.stages if layer <= s.last) for pipeline in pipelines]
+    count = len(old.pipelines)
+    for layers, stages in layer_holders((*old.pipelines, *new.pipelines)):
+        machines = [stage.machine for stage in stages]
+        yield layers, machines[:count], machines[count:]
 
 
 class _Ledger:

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from hulk.cost import roofline
+from hulk.cost.ceilings import FITTED, Constants
 from hulk.cost.compute import LayerTime
-from hulk.cost.roofline import FITTED, Constants
+from hulk.cost.roofline import Conditions, layer_time
 from hulk.domain.gpu import GpuType, Precision
-from hulk.domain.job import Attention
 from hulk.domain.model import Layer
 
 REACHED = 0.8
@@ -60,17 +59,7 @@ def settling_seconds(params: float, gpu: GpuType, precision: Precision) -> float
     return params * (4.0 if precision.bytes == 4 else 10.0) / (gpu.memory_bandwidth * REACHED)
 
 
-def own_times(
-    time: LayerTime,
-    layer: Layer,
-    gpu: GpuType,
-    *,
-    precision: Precision,
-    attention: Attention,
-    microbatch: int,
-    tensor_parallel: int,
-    again: bool,
-) -> LayerTime:
+def own_times(time: LayerTime, layer: Layer, gpu: GpuType, how: Conditions, *, again: bool) -> LayerTime:
     """A layer's time in the runtime, from the time that eager PyTorch takes; the same on a GPU type without constants
     of its own. `again`: whether the layer is one that backward computes again."""
     constants = OWN.get(gpu.name)
@@ -78,18 +67,8 @@ def own_times(
         return time
     if again:
         constants = replace(constants, launch_forward=WATCHED * constants.launch_forward)
-    now, before = (
-        roofline.layer_time(
-            some,
-            gpu,
-            precision=precision,
-            attention=attention,
-            microbatch=microbatch,
-            tensor_parallel=tensor_parallel,
-            constants=how,
-        )
-        for some, how in ((layer.own or layer, constants), (layer, FITTED))
-    )
-    params = (layer.params_split - layer.tied) / tensor_parallel + layer.params_whole
+    now = layer_time(layer.own or layer, gpu, how, constants=constants)
+    before = layer_time(layer, gpu, how)
+    params = (layer.params_split - layer.tied) / how.tensor_parallel + layer.params_whole
     forward, backward = time.forward * now[0] / before[0], time.backward * now[1] / before[1]
-    return LayerTime(forward, backward + adding_seconds(params, gpu, precision), time.origin)
+    return LayerTime(forward, backward + adding_seconds(params, gpu, how.precision), time.origin)

@@ -16,13 +16,36 @@ The order of passes never depends on timing, so each pass is computed once, in a
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
+import numpy as np
+
+from hulk.cost.arrays import Bools, Floats, Ints
 from hulk.cost.compiled import inlined, inner, kernel
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+
+class Passes(NamedTuple):
+    """One pipeline: the seconds of its passes and messages, and their order. What belongs to a link stands with the
+    stage before it."""
+
+    forward: Floats  # [stages] seconds of one microbatch's pass
+    backward: Floats  # [stages]
+    latency: Floats  # [stages − 1] seconds, one way, between a stage and the next
+    send_forward: Floats  # [stages − 1] seconds a message holds the link (bytes / bandwidth), in each direction
+    send_backward: Floats  # [stages − 1]
+    blocking: Bools  # [stages − 1] whether messages there block both ends
+    warmup: Ints  # [stages] forwards before the first backward
+
+
+class _Run(NamedTuple):
+    """How far a pipeline has come. Times are infinite while they are not known."""
+
+    done: Ints  # [stages] passes
+    free_forward: Floats  # [stages] when the link to the next stage is free again; a blocking link has but this one
+    free_backward: Floats  # [stages] the same for messages from the next stage
+    activation: Floats  # [stages, microbatches] when it is there
+    gradient: Floats  # [stages, microbatches]
+    ends: Floats  # [stages, 2 × microbatches] of passes
 
 
 @inlined
@@ -56,168 +79,96 @@ def backward_position(microbatch: int, warmup: int, microbatches: int) -> int:
 
 
 @kernel
-def run_pipeline(
-    forward: Floats,
-    backward: Floats,
-    latency: Floats,
-    serial_forward: Floats,
-    serial_backward: Floats,
-    blocking: NDArray[np.bool_],
-    warmup: Ints,
-    microbatches: int,
-    ends: Floats,
-) -> None:
-    """Fill `ends[stage, position]` with the end of every pass, in seconds from the step's start.
+def run_pipeline(passes: Passes, microbatches: int, ends: Floats) -> None:
+    """Fill `ends[stage, position]` with the end of every pass, in seconds from the step's start."""
+    stages = passes.forward.shape[0]
+    run = _Run(
+        done=np.zeros(stages, np.int64),
+        free_forward=np.zeros(stages),
+        free_backward=np.zeros(stages),
+        activation=np.full((stages, microbatches), np.inf),
+        gradient=np.full((stages, microbatches), np.inf),
+        ends=ends,
+    )
+    _do_all(passes, microbatches, run)
 
-    forward, backward       [stages]      seconds of one microbatch's pass
-    latency                 [stages − 1]  seconds, one way, between a stage and the next
-    serial_forward, _backward [stages − 1] seconds a transfer holds the link (bytes / bandwidth) in each direction
-    blocking                [stages − 1]  whether transfers there block both ends
-    warmup                  [stages]      forwards before the first backward
-    ends                    [stages, 2 × microbatches]
-    """
-    stages = forward.shape[0]
-    passes = 2 * microbatches
-    done = np.zeros(stages, np.int64)
-    # When the link to the next stage is free again: forward and backward direction (blocking links use the first).
-    free_forward = np.zeros(stages)
-    free_backward = np.zeros(stages)
-    # Arrival of each microbatch's activation at, and gradient at, a stage; < 0: not yet known.
-    arrival_forward = np.full((stages, microbatches), -1.0)
-    arrival_backward = np.full((stages, microbatches), -1.0)
-    left = stages * passes
+
+@inner
+def _do_all(passes: Passes, microbatches: int, run: _Run) -> None:
+    """Every stage in turn does passes until one has to wait for another stage, again and again until all are done."""
+    stages = passes.forward.shape[0]
+    left = 2 * stages * microbatches
     while left > 0:
         before = left
         for s in range(stages):
-            while done[s] < passes:
-                position = done[s]
-                is_forward, m = pass_at(position, warmup[s], microbatches)
-                start = ends[s, position - 1] if position > 0 else 0.0
-                # A blocking send of the pass before must have been taken by its receiver.
+            while run.done[s] < 2 * microbatches:
+                position = run.done[s]
+                is_forward, m = pass_at(position, passes.warmup[s], microbatches)
+                start = 0.0
                 if position > 0:
-                    was_forward, last = pass_at(position - 1, warmup[s], microbatches)
-                    if was_forward and s + 1 < stages and blocking[s]:
-                        sent = _resolve_forward(
-                            s, last, done, ends, warmup, latency, serial_forward, free_forward, arrival_forward
-                        )
-                        if sent < 0:
-                            break
-                        start = max(start, sent)
-                    elif not was_forward and s > 0 and blocking[s - 1]:
-                        sent = _resolve_backward(
-                            s,
-                            last,
-                            microbatches,
-                            done,
-                            ends,
-                            warmup,
-                            latency,
-                            serial_backward,
-                            free_forward,
-                            arrival_backward,
-                        )
-                        if sent < 0:
-                            break
-                        start = max(start, sent)
+                    start = run.ends[s, position - 1]
+                    # A blocking send of the pass before must have been taken by its receiver.
+                    was_forward, last = pass_at(position - 1, passes.warmup[s], microbatches)
+                    if was_forward and s + 1 < stages and passes.blocking[s]:
+                        start = max(start, _arrival(passes, microbatches, run, s, s + 1, last))
+                    elif not was_forward and s > 0 and passes.blocking[s - 1]:
+                        start = max(start, _arrival(passes, microbatches, run, s, s - 1, last))
+                    if start == np.inf:
+                        break
                 if is_forward:
                     if s > 0:
-                        arrived = arrival_forward[s, m]
-                        if arrived < 0 and blocking[s - 1]:
-                            arrived = _resolve_forward(
-                                s - 1, m, done, ends, warmup, latency, serial_forward, free_forward, arrival_forward
-                            )
-                        if arrived < 0:
+                        arrived = run.activation[s, m]
+                        if arrived == np.inf and passes.blocking[s - 1]:
+                            arrived = _arrival(passes, microbatches, run, s - 1, s, m)
+                        if arrived == np.inf:
                             break
                         start = max(start, arrived)
-                    end = start + forward[s]
-                    if s + 1 < stages and not blocking[s]:
-                        sent_at = max(end, free_forward[s])
-                        free_forward[s] = sent_at + serial_forward[s]
-                        arrival_forward[s + 1, m] = free_forward[s] + latency[s]
+                    end = start + passes.forward[s]
+                    if s + 1 < stages and not passes.blocking[s]:
+                        run.free_forward[s] = max(end, run.free_forward[s]) + passes.send_forward[s]
+                        run.activation[s + 1, m] = run.free_forward[s] + passes.latency[s]
                 else:
                     if s + 1 < stages:
-                        arrived = arrival_backward[s, m]
-                        if arrived < 0 and blocking[s]:
-                            arrived = _resolve_backward(
-                                s + 1,
-                                m,
-                                microbatches,
-                                done,
-                                ends,
-                                warmup,
-                                latency,
-                                serial_backward,
-                                free_forward,
-                                arrival_backward,
-                            )
-                        if arrived < 0:
+                        arrived = run.gradient[s, m]
+                        if arrived == np.inf and passes.blocking[s]:
+                            arrived = _arrival(passes, microbatches, run, s + 1, s, m)
+                        if arrived == np.inf:
                             break
                         start = max(start, arrived)
-                    end = start + backward[s]
-                    if s > 0 and not blocking[s - 1]:
-                        sent_at = max(end, free_backward[s - 1])
-                        free_backward[s - 1] = sent_at + serial_backward[s - 1]
-                        arrival_backward[s - 1, m] = free_backward[s - 1] + latency[s - 1]
-                ends[s, position] = end
-                done[s] += 1
+                    end = start + passes.backward[s]
+                    if s > 0 and not passes.blocking[s - 1]:
+                        run.free_backward[s - 1] = max(end, run.free_backward[s - 1]) + passes.send_backward[s - 1]
+                        run.gradient[s - 1, m] = run.free_backward[s - 1] + passes.latency[s - 1]
+                run.ends[s, position] = end
+                run.done[s] += 1
                 left -= 1
         if left == before:
             raise RuntimeError("the schedule cannot go on")  # cannot happen: orders are consistent between stages
 
 
 @inner
-def _resolve_forward(
-    s: int,
-    m: int,
-    done: Ints,
-    ends: Floats,
-    warmup: Ints,
-    latency: Floats,
-    serial: Floats,
-    free: Floats,
-    arrival: Floats,
-) -> float:
-    """Arrival at stage s + 1 of microbatch m's activation over a blocking link; −1 while one end is not there yet."""
-    known: float = arrival[s + 1, m]
-    if known >= 0:
+def _arrival(passes: Passes, microbatches: int, run: _Run, s: int, to: int, m: int) -> float:
+    """When microbatch m's activation, or gradient, from stage s arrives at its neighbour over a blocking link; infinite
+    while one of the two is not there yet."""
+    is_forward, link = s < to, min(s, to)
+    known: float = run.activation[to, m] if is_forward else run.gradient[to, m]
+    if known < np.inf:
         return known
-    sender = forward_position(m, warmup[s])
-    receiver = forward_position(m, warmup[s + 1]) - 1
-    if done[s] <= sender or done[s + 1] <= receiver:
-        return -1.0
-    ready = ends[s, sender]
+    if is_forward:
+        sender, receiver = forward_position(m, passes.warmup[s]), forward_position(m, passes.warmup[to]) - 1
+    else:
+        sender = backward_position(m, passes.warmup[s], microbatches)
+        receiver = backward_position(m, passes.warmup[to], microbatches) - 1
+    if run.done[s] <= sender or run.done[to] <= receiver:
+        return np.inf
+    start = max(run.ends[s, sender], run.free_forward[link])
     if receiver >= 0:
-        ready = max(ready, ends[s + 1, receiver])
-    start = max(ready, free[s])
-    arrived: float = start + latency[s] + serial[s]
-    free[s] = arrived
-    arrival[s + 1, m] = arrived
-    return arrived
-
-
-@inner
-def _resolve_backward(
-    s: int,
-    m: int,
-    microbatches: int,
-    done: Ints,
-    ends: Floats,
-    warmup: Ints,
-    latency: Floats,
-    serial: Floats,
-    free: Floats,
-    arrival: Floats,
-) -> float:
-    """Arrival at stage s − 1 of microbatch m's gradient over a blocking link; −1 while one end is not there yet."""
-    known: float = arrival[s - 1, m]
-    if known >= 0:
-        return known
-    sender = backward_position(m, warmup[s], microbatches)
-    receiver = backward_position(m, warmup[s - 1], microbatches) - 1
-    if done[s] <= sender or done[s - 1] <= receiver:
-        return -1.0
-    start = max(ends[s, sender], ends[s - 1, receiver], free[s - 1])
-    arrived: float = start + latency[s - 1] + serial[s - 1]
-    free[s - 1] = arrived
-    arrival[s - 1, m] = arrived
+        start = max(start, run.ends[to, receiver])
+    seconds = passes.send_forward[link] if is_forward else passes.send_backward[link]
+    arrived: float = start + passes.latency[link] + seconds
+    run.free_forward[link] = arrived
+    if is_forward:
+        run.activation[to, m] = arrived
+    else:
+        run.gradient[to, m] = arrived
     return arrived

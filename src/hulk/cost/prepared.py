@@ -11,7 +11,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.report import Infeasible, Obstacle
 from hulk.cost.sums import Share, shares
-from hulk.cost.tables import Book, empty_durations, encode, make_book
+from hulk.cost.tables import Book, Hosts, empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Stage
@@ -32,9 +32,9 @@ class Prepared:
     sets: int
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> tuple[Stage, ...]:
         """The stages of all pipelines, one after the other, as the arrays have them."""
-        return [stage for pipeline in self.plan.pipelines for stage in pipeline.stages]
+        return self.plan.stages
 
     @property
     def shares(self) -> list[Share]:
@@ -46,11 +46,10 @@ def prepare(
     job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK
 ) -> Prepared | Infeasible:
     """All durations of a job's plan, or why it cannot run. The plan has passed `hulk.domain.check`."""
-    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    stages = plan.stages
     book = make_book(
         job,
-        cluster,
-        list(dict.fromkeys(stage.machine for stage in stages)),
+        Hosts.of(cluster, plan.machines),
         ranks=[stage.tensor_parallel for stage in stages],
         microbatch=plan.microbatch_size,
         recompute=plan.recompute,

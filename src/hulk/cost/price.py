@@ -11,7 +11,7 @@ from hulk.cost.bottleneck import describe_bottleneck
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.money import step_money
-from hulk.cost.pipeline import run_pipeline
+from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.play import Played, play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.report import Breakdown, Infeasible, JobPrice, PlanPrice, StageMemory, StagePrice
@@ -104,17 +104,16 @@ def _breakdown(
     busiest = float(np.max(durations.forward[rows] + durations.backward[rows])) * microbatches
     nothing = np.zeros_like(durations.latency[rows])
     ends = np.empty((rows.stop - rows.start, 2 * microbatches))
-    run_pipeline(
-        durations.forward[rows],
-        durations.backward[rows],
-        nothing,
-        nothing,
-        nothing,
-        np.zeros(len(nothing), bool),
-        plan.warmup[rows],
-        microbatches,
-        ends,
+    freely = Passes(
+        forward=durations.forward[rows],
+        backward=durations.backward[rows],
+        latency=nothing,
+        send_forward=nothing,
+        send_backward=nothing,
+        blocking=np.zeros(len(nothing), bool),
+        warmup=plan.warmup[rows],
     )
+    run_pipeline(freely, microbatches, ends)
     free = float(ends.max())
     pipelines, synced = float(stage_end.max()), float(sync_end.max())
     # Sums in another order differ in the last digit, and steps that overlap are shorter than their parts; a part is

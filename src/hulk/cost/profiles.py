@@ -13,9 +13,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from hulk.cost.roofline import Conditions
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention
-from hulk.domain.model import LayerKind
+from hulk.domain.model import Layer, LayerKind, Model
 from hulk.errors import InputError
 
 
@@ -36,6 +37,15 @@ class CurveKey(NamedTuple):
     sequence: int
     tensor_parallel: int
     kind: LayerKind
+
+    @classmethod
+    def of(cls, model: Model, layer: Layer, gpu: GpuType, how: Conditions) -> CurveKey | None:
+        """What a curve of this layer would have been measured of; None where no other precision's run tells anything:
+        16-bit weights on an fp32 unit move other bytes than an fp32 run."""
+        unit = gpu.unit_for(how.precision)
+        if unit.bytes != how.precision.bytes:
+            return None
+        return cls(model.name, gpu.name, unit, how.attention, model.sequence, how.tensor_parallel, layer.kind)
 
 
 @dataclass(frozen=True)
@@ -96,56 +106,13 @@ class ProfileBook:
 
     curves: Mapping[CurveKey, Curve] = field(default_factory=dict)
 
-    def lookup(
-        self,
-        model: str,
-        gpu: GpuType,
-        *,
-        precision: Precision,
-        attention: Attention,
-        sequence: int,
-        tensor_parallel: int,
-        microbatch: int,
-        kind: LayerKind,
-    ) -> Measured | None:
-        """Measured (forward, backward) seconds, or None where nothing was measured or the microbatch is too small."""
-        curve = self.curve(
-            model,
-            gpu,
-            precision=precision,
-            attention=attention,
-            sequence=sequence,
-            tensor_parallel=tensor_parallel,
-            kind=kind,
-        )
-        return None if curve is None else curve.at(microbatch)
-
-    def curve(
-        self,
-        model: str,
-        gpu: GpuType,
-        *,
-        precision: Precision,
-        attention: Attention,
-        sequence: int,
-        tensor_parallel: int,
-        kind: LayerKind,
-    ) -> Curve | None:
-        """The curve that was measured of this layer, or None."""
-        unit = gpu.unit_for(precision)
-        if unit.bytes != precision.bytes:
-            return None  # 16-bit weights on an fp32 unit move other bytes than an fp32 run
-        key = CurveKey(model, gpu.name, unit, attention, sequence, tensor_parallel, kind)
+    def curve(self, key: CurveKey) -> Curve | None:
+        """The curve that was measured of this, or None."""
         return self.curves.get(key)
 
-    def degrees(
-        self, model: str, gpu: GpuType, *, precision: Precision, attention: Attention, sequence: int, kind: LayerKind
-    ) -> tuple[int, ...]:
-        """The tensor parallel degrees that were measured of this layer, ascending."""
-        unit = gpu.unit_for(precision)
-        if unit.bytes != precision.bytes:
-            return ()
-        return self._degrees.get(CurveKey(model, gpu.name, unit, attention, sequence, 0, kind), ())
+    def degrees(self, key: CurveKey) -> tuple[int, ...]:
+        """The tensor parallel degrees that were measured of this, ascending, whatever the key's own."""
+        return self._degrees.get(key._replace(tensor_parallel=0), ())
 
     @cached_property
     def _degrees(self) -> dict[CurveKey, tuple[int, ...]]:

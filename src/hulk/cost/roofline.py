@@ -13,21 +13,29 @@ A pass takes the sum of the first five, each times a constant (one over the shar
 often the bytes are moved), but not less than the host needs to launch it; the two are joined by a smooth maximum. The
 all-reduces of tensor parallel come on top. The backward pass does every product twice (for inputs and for weights).
 
-The constants are the same for all GPU types. They are fitted by `benchmarks/fit_roofline.py` on eager PyTorch;
-docs/roofline.md has the errors on GPU types that the fit has not seen. An engine that joins memory-bound operations
-into few kernels (`Engine.fused_kernels`) is counted instead: how often a tensor is read and written, over the share of
-the bandwidth that such kernels reach (`JOINED`). What attention in one kernel reaches is known by GPU generation
-(`FLASH_BY_GENERATION`).
+The constants (`hulk.cost.ceilings`) are the same for all GPU types. They are fitted by `benchmarks/fit_roofline.py` on
+eager PyTorch; docs/roofline.md has the errors on GPU types that the fit has not seen. An engine that joins memory-bound
+operations into few kernels (`Engine.fused_kernels`) is counted instead: how often a tensor is read and written, over
+the share of the bandwidth that such kernels reach (`JOINED`). What attention in one kernel reaches is known by GPU
+generation (`FLASH_BY_GENERATION`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
+from hulk.cost.ceilings import (
+    FITTED,
+    JOINED,
+    REACHED_BANDWIDTH,
+    SCORE_PASSES,
+    Constants,
+    Joined,
+    Unit,
+    flash_of,
+    unit_of,
+)
 from hulk.cost.collectives import KNOWN_RINGS, Operation, Rings, collective_time
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention
@@ -41,134 +49,24 @@ _TABLE_PASSES = 2.0
 """An embedding's gradient is a whole table: filled with zeros, then written."""
 
 
-REACHED_BANDWIDTH = 0.8
-"""Share of the peak bandwidth that large memory-bound kernels reach in training (a plain copy reaches 0.9)."""
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a layer's passes depend on besides the layer and the GPU.
 
-
-class Unit(StrEnum):
-    """The kinds of matrix unit that reach different shares of their peak.
-
-    FP32_WIDE: from compute capability 8.6 on an SM has twice the fp32 lanes, which the registers cannot keep fed.
-    TF32_TURNING: from Hopper on the tensor cores take TF32 operands in one layout only.
+    microbatch       samples
+    tensor_parallel  GPUs that share the layer
+    fused            whether the engine joins memory-bound operations into few kernels
+    hidden           the share of tensor parallel's all-reduces that it hides behind products
+    power_limited    whether GPUs run at the clock that they keep for hours
     """
 
-    FP32 = "fp32"
-    FP32_WIDE = "fp32_wide"
-    TF32 = "tf32"
-    TF32_TURNING = "tf32_turning"
-    HALF = "half"
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """How many times the ceiling's seconds a term takes; `launch_*` and `parallel` are seconds.
-
-    fp32 ... half        products with weights, by unit
-    tf32_turned          backward over forward, for one product, on TF32 units from Hopper on: they take operands in one
-                         layout only, and backward has the others
-    attention            attention's products in eager attention (they mostly wait for the score matrix)
-    fused_*              attention in one kernel, which skips what a causal mask hides and computes the scores again in
-                         backward
-    operands             of a product
-    scores_*, scores16_* a score matrix in 4 or 2 bytes an element; the softmax of 2-byte scores works in fp32
-    moved_*              the forward pass's memory-bound operations
-    logits_*             the same in the head: few large kernels over the logits
-    launch_*             the host's time for one of the forward pass's kernels
-    parallel             the host's time for one all-reduce
-    """
-
-    fp32: float
-    fp32_wide: float
-    tf32: float
-    half: float
-    tf32_turned: float
-    attention: float
-    fused_forward: float
-    fused_backward: float
-    operands: float
-    scores_forward: float
-    scores_backward: float
-    scores16_forward: float
-    scores16_backward: float
-    moved_forward: float
-    moved_backward: float
-    logits_forward: float
-    logits_backward: float
-    launch_forward: float
-    launch_backward: float
-    parallel: float
-
-
-# Written by benchmarks/fit_roofline.py --write.
-FITTED = Constants(
-    fp32=1.006,
-    fp32_wide=1.396,
-    tf32=1.223,
-    half=1.238,
-    tf32_turned=1.621,
-    attention=1,
-    fused_forward=1.181,
-    fused_backward=5.35,
-    operands=0.4446,
-    scores_forward=6.431,
-    scores_backward=25.4,
-    scores16_forward=27.87,
-    scores16_backward=26.85,
-    moved_forward=3.824,
-    moved_backward=2.978,
-    logits_forward=2.26,
-    logits_backward=0.8143,
-    launch_forward=3.014e-05,
-    launch_backward=4.538e-05,
-    parallel=0.0003728,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """What kernels that join several operations take, in passes over the bytes at the memory's peak bandwidth.
-
-    moved_*     the forward pass's memory-bound operations. Backward: a norm reads its input and a gradient and writes
-                one (3 for the forward's 2), gelu the same, dropout and residual 2.25 and the sum of gradients 3 (for
-                3.5), and the gradients of biases are summed up (9 for a block's 21): 38 for 21
-    """
-
-    moved_forward: float
-    moved_backward: float
-
-
-JOINED = Joined(moved_forward=1.0 / REACHED_BANDWIDTH, moved_backward=1.8 / REACHED_BANDWIDTH)
-
-# Passes over a 16-bit score matrix, forward and backward, where the softmax is one kernel that works in fp32 inside.
-# Fused softmax: product (1), scale-mask-softmax (2), product (1); backward: two products (2), softmax (3), two products
-# (2). A kernel for each: scale and mask (4) forward, scale (2) backward, on top. Dropout counts in `Work.dropped`.
-SCORE_PASSES: Mapping[Attention, tuple[float, float]] = MappingProxyType(
-    {Attention.FUSED_SOFTMAX: (4.0, 7.0), Attention.EAGER: (8.0, 9.0)}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Flash:
-    """Attention in one kernel under a causal mask: half of its products forward, five quarters backward, which computes
-    the scores again; each over the share of the peak that is reached at long sequences. Shorter ones fill the GPU less:
-    as if they were `short` tokens longer."""
-
-    forward: float
-    backward: float
-    short: float
-
-
-# FlashAttention-2 on an A100 (arXiv 2307.08691): up to 73 % of the peak forward and 63 % backward; under a causal mask,
-# roughly, by its figures: 64 % and 57 % at 16k tokens, 82 % of that at 2k. Other generations: as fitted on the H200
-# (`Constants.fused_*`; FlashAttention-2 reaches 35 % there, arXiv 2407.08608).
-FLASH_BY_GENERATION: Mapping[int, Flash] = MappingProxyType({8: Flash(0.5 / 0.64, 1.25 / 0.57, 450.0)})
-
-
-# How much longer 16-bit products take in runs of hours, where power limits the clock, than in a short measurement; by
-# generation, fitted on published runs (docs/accuracy.md). For comparison, the largest products reach
-# 83 of a V100's 125 TFLOP/s (Markidis et al., IPDPSW 2018), and at most 0.86 of an A100's and 0.80 of an H100's peak
-# (stas00/ml-engineering, maximum achievable matmul FLOPS).
-SUSTAINED: Mapping[int, float] = MappingProxyType({7: 1.2, 8: 1.1, 9: 1.15})
+    precision: Precision
+    attention: Attention
+    microbatch: int
+    tensor_parallel: int
+    fused: bool = False
+    hidden: float = 0.0
+    power_limited: bool = False
 
 
 class Work(NamedTuple):
@@ -190,21 +88,9 @@ class Work(NamedTuple):
     kernels: float
 
 
-def unit_of(gpu: GpuType, precision: Precision) -> Unit:
-    """The unit that does a precision's matrix work on this GPU."""
-    match gpu.unit_for(precision):
-        case Precision.TF32:
-            return Unit.TF32_TURNING if generation(gpu) >= (9, 0) else Unit.TF32
-        case Precision.FP16 | Precision.BF16:
-            return Unit.HALF
-        case Precision.FP32:
-            return Unit.FP32_WIDE if generation(gpu) >= (8, 6) else Unit.FP32
-
-
-def work(
-    layer: Layer, gpu: GpuType, *, precision: Precision, microbatch: int, tensor_parallel: int, fused: bool = False
-) -> Work:
-    """What one forward pass asks of one GPU. `fused`: memory-bound operations are joined into few kernels."""
+def work(layer: Layer, gpu: GpuType, how: Conditions) -> Work:
+    """What one forward pass asks of one GPU."""
+    precision, microbatch, tensor_parallel = how.precision, how.microbatch, how.tensor_parallel
     products = attention = flash = operands = scores = 0.0
     short = known.short if (known := flash_of(gpu)) else 0.0
     for matmul in layer.matmuls:
@@ -221,7 +107,7 @@ def work(
     held = microbatch * layer.scores / tensor_parallel
     scores = min(scores, held)  # XLNet has more such products than score matrices
     split, whole, kernels = layer.moved_split, layer.moved_whole, layer.kernels
-    if fused:
+    if how.fused:
         split, whole = split - layer.spared_split, whole - layer.spared_whole
         kernels -= layer.spared_kernels
     moved = microbatch * (split / tensor_parallel + whole)
@@ -245,23 +131,21 @@ def pass_times(
     constants: Constants,
     *,
     kind: LayerKind,
-    unit: Unit,
-    precision: Precision,
-    attention: Attention,
+    gpu: GpuType,
+    how: Conditions,
     reductions: int,
-    flash: Flash | None = None,
-    joined: Joined | None = None,
     sustained: float = 1.0,
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward pass, `reductions` all-reduces launched but not waited for.
 
-    `flash`: what attention in one kernel reaches on this GPU, where that is known. `joined`: for an engine that joins
-    memory-bound operations. `sustained`: how much longer products take at the clock that a GPU keeps for hours. Plain
-    arithmetic: `done` may hold arrays of many layers.
+    `sustained`: how much longer products take at the clock that a GPU keeps for hours. Plain arithmetic: `done` may
+    hold arrays of many layers, of which kind, GPU and conditions agree in what counts here.
     """
     c = constants
+    precision, attention = how.precision, how.attention
+    joined, flash = JOINED if how.fused else None, flash_of(gpu)
     moving: Constants | Joined = joined or c
-    slowdown, turned = _slowdown(c, unit)
+    slowdown, turned = _slowdown(c, unit_of(gpu, precision))
     slowdown *= sustained
     head = kind is LayerKind.HEAD
     forward = slowdown * done.products + c.operands * done.operands
@@ -286,11 +170,6 @@ def pass_times(
     )
 
 
-def flash_of(gpu: GpuType) -> Flash | None:
-    """What attention in one kernel reaches on a GPU's generation; None where only the fitted constants tell."""
-    return FLASH_BY_GENERATION.get(generation(gpu)[0])
-
-
 def _mask_share(precision: Precision) -> float:
     """What dropout moves over what `Work.dropped` counts: a mask of one byte is half of a 16-bit element, not a
     quarter."""
@@ -309,16 +188,14 @@ def _score_passes(
     return constants.scores_forward, constants.scores_backward
 
 
-def exchange_times(
-    layer: Layer, gpu: GpuType, *, precision: Precision, microbatch: int, tensor_parallel: int, rings: Rings
-) -> tuple[float, float]:
+def exchange_times(layer: Layer, gpu: GpuType, how: Conditions, *, rings: Rings) -> tuple[float, float]:
     """Seconds of tensor parallel's all-reduces in forward and in backward.
 
     A block reduces in both. The embedding reduces its output and needs nothing in backward; the head reduces its
     input's gradient and nothing of size in forward (Megatron-LM's vocabulary-parallel layers).
     """
-    size = microbatch * layer.output * precision.bytes
-    seconds = layer.reductions * collective_time(Operation.ALL_REDUCE, size, gpu, tensor_parallel, rings=rings)
+    size = how.microbatch * layer.output * how.precision.bytes
+    seconds = layer.reductions * collective_time(Operation.ALL_REDUCE, size, gpu, how.tensor_parallel, rings=rings)
     return (
         0.0 if layer.kind is LayerKind.HEAD else seconds,
         0.0 if layer.kind is LayerKind.EMBEDDING else seconds,
@@ -328,36 +205,21 @@ def exchange_times(
 def layer_time(
     layer: Layer,
     gpu: GpuType,
+    how: Conditions,
     *,
-    precision: Precision,
-    attention: Attention,
-    microbatch: int,
-    tensor_parallel: int,
     constants: Constants = FITTED,
     rings: Rings = KNOWN_RINGS,
-    fused: bool = False,
-    hidden: float = 0.0,
     sustained: float = 1.0,
 ) -> tuple[float, float]:
     """Seconds of the forward and of the backward pass of one microbatch, tensor parallel's all-reduces included.
-    `fused`: the engine joins memory-bound operations into few kernels. `hidden`: the share of the all-reduces that it
-    hides behind products. `sustained`: as in `pass_times`."""
+    `sustained`: as in `pass_times`."""
+    reductions = layer.reductions if how.tensor_parallel > 1 else 0
+    done = work(layer, gpu, how)
     forward, backward = pass_times(
-        work(layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel, fused=fused),
-        constants,
-        kind=layer.kind,
-        unit=unit_of(gpu, precision),
-        precision=precision,
-        attention=attention,
-        reductions=layer.reductions if tensor_parallel > 1 else 0,
-        flash=flash_of(gpu),
-        joined=JOINED if fused else None,
-        sustained=sustained,
+        done, constants, kind=layer.kind, gpu=gpu, how=how, reductions=reductions, sustained=sustained
     )
-    there, back = exchange_times(
-        layer, gpu, precision=precision, microbatch=microbatch, tensor_parallel=tensor_parallel, rings=rings
-    )
-    seen = 1.0 - hidden
+    there, back = exchange_times(layer, gpu, how, rings=rings)
+    seen = 1.0 - how.hidden
     return forward + seen * there, backward + seen * back
 
 
@@ -380,12 +242,6 @@ def _at_least(device: float, host: float) -> float:
     """The larger of the two, a little more where they are close."""
     longer: float = (device**_SMOOTH + host**_SMOOTH) ** (1.0 / _SMOOTH)
     return longer
-
-
-def generation(gpu: GpuType) -> tuple[int, int]:
-    """The compute capability as numbers; (0, 0) where it is not known."""
-    major, _, minor = gpu.capability.partition(".")
-    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
 def _on_one_gpu(matmul: Matmul, microbatch: int, tensor_parallel: int) -> tuple[float, float, float, float]:

@@ -9,18 +9,12 @@ Resources are numbered for one plan of N stages: a machine's card is known by th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hulk.cost.arrays import Durations, Encoded, Floats, Ints, Tables
 from hulk.cost.compiled import inner, maker
-
-if TYPE_CHECKING:
-    from hulk.cost.arrays import Durations, Encoded, Tables
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 JOINED = 1.75
 """The exponent k of `hold_back`."""

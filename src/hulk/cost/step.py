@@ -10,9 +10,10 @@ import numpy as np
 
 from hulk.cost.arrays import BLOCKED, FITS, TOO_BIG, Durations, Encoded, Floats, Tables, transfer_seconds
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
-from hulk.cost.pipeline import backward_position, run_pipeline
+from hulk.cost.pipeline import Passes, backward_position, run_pipeline
 from hulk.cost.sharing import hold_back, resources_of
-from hulk.cost.sync import gradient_sets, sync_ends, weights_ends
+from hulk.cost.sync import sends_weights
+from hulk.cost.sync_times import gradient_sets, sync_ends, tie_seconds, weights_ends
 
 ALL = constant(1 << 40)
 """A horizon that no pipeline reaches."""
@@ -66,13 +67,9 @@ def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
             out.update[n] = params / shards * tables.update[k] + tables.rules.step_overhead
             out.tie_seconds[n] = 0.0
             if n > begin and not tables.rules.shares_once:
-                shared = tables.tied[b + 1] - tables.tied[a]
-                if shared > 0:
-                    flows = min(t, plan.ranks[begin])
-                    wait, wire = transfer_seconds(tables, plan, n, begin, shared * tables.wire_bytes, flows)
-                    if wait == np.inf:
-                        return BLOCKED, n, begin
-                    out.tie_seconds[n] = 2 * wait + wire
+                status, out.tie_seconds[n] = tie_seconds(tables, plan, n, begin)
+                if status != FITS:
+                    return status, n, begin
             if n + 1 < end and not link_seconds(tables, plan, n, out):
                 return BLOCKED, n, n + 1
     return FITS, 0, 0
@@ -122,7 +119,7 @@ def step_seconds(
     done = np.empty(plan.starts[replicas])
     for n in range(done.shape[0]):
         done[n] = sync_end[n] + out.update[n]
-    if plan.shard_optimizer and tables.rules.sends_weights and replicas > 1:
+    if sends_weights(tables, plan.shard_optimizer, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
     total = 0.0
     for p in range(replicas):
@@ -152,13 +149,15 @@ def _run_pipelines(plan: Encoded, out: Durations, stage_end: Floats, horizon: in
         m = _microbatches_run(plan, p, horizon)
         ends = np.empty((b - a, 2 * m))
         run_pipeline(
-            out.forward[a:b],
-            out.backward[a:b],
-            out.latency[a:b],
-            out.send_forward[a:b],
-            out.send_backward[a:b],
-            out.blocking[a:b],
-            plan.warmup[a:b],
+            Passes(
+                out.forward[a:b],
+                out.backward[a:b],
+                out.latency[a:b],
+                out.send_forward[a:b],
+                out.send_backward[a:b],
+                out.blocking[a:b],
+                plan.warmup[a:b],
+            ),
             m,
             ends,
         )

@@ -8,21 +8,19 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hulk.cost.arrays import Durations, Encoded, Rules, Tables
+from hulk.cost.arrays import Durations, Encoded, Floats, Ints, Rules, Tables
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
 from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.own import own_times, settling_seconds
-from hulk.domain.cluster import Cluster
+from hulk.cost.roofline import Conditions
+from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind
 from hulk.domain.plan import JobPlan, Recompute, Sync
-
-Floats = NDArray[np.float64]
 
 
 class Links(NamedTuple):
@@ -32,7 +30,7 @@ class Links(NamedTuple):
     bandwidth: Floats
     ceiling: Floats
     card: Floats
-    trunk: NDArray[np.int64]
+    trunk: Ints
     trunk_rate: Floats
 
 
@@ -54,22 +52,32 @@ class Book:
     origins: Mapping[tuple[str, int], Mapping[TimeOrigin, int]]
 
 
+@dataclass(frozen=True)
+class Hosts:
+    """Machines with what lies between them: made once, for any number of books."""
+
+    machines: Sequence[Machine]
+    links: Links
+
+    @classmethod
+    def of(cls, cluster: Cluster, names: Sequence[str]) -> Hosts:
+        """Those of these names."""
+        return cls([cluster.machine(name) for name in names], make_links(cluster, names))
+
+
 def make_book(
     job: Job,
-    cluster: Cluster,
-    machines: Sequence[str],
+    hosts: Hosts,
     *,
     ranks: Sequence[int],
     microbatch: int,
     recompute: Recompute,
     compute: ComputeModel,
     engine: Engine,
-    links: Links | None = None,
 ) -> Book:
-    """Tables for a job on these machines, with every GPU type among them at each of these tensor parallel degrees.
-    `links`, from `make_links` for the same machines, saves making them again."""
-    hosts = [cluster.machine(name) for name in machines]
-    types = {host.gpu.name: host.gpu for host in hosts}
+    """Tables for a job on these machines, with every GPU type among them at each of these tensor parallel degrees."""
+    machines, links = hosts.machines, hosts.links
+    types = {host.gpu.name: host.gpu for host in machines}
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
     layers = job.model.layers if engine.dropout else job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
@@ -79,8 +87,7 @@ def make_book(
     ]
     forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute, engine)
     gathers = [_gather_line(kind) for kind in kinds]
-    links = links or make_links(cluster, machines)
-    regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in hosts))}
+    regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in machines))}
     tables = Tables(
         forward=forward,
         backward=backward,
@@ -97,10 +104,10 @@ def make_book(
         gather_fixed=np.array([g[0] for g in gathers]),
         gather_rate=np.array([g[1] for g in gathers]),
         **links._asdict(),
-        local=np.array([host.gpu.link_bandwidth for host in hosts]),
-        ring_share=np.array([engine.ring_share(host.gpu) for host in hosts]),
-        region=np.array([regions[host.region] for host in hosts]),
-        capacity=np.array([engine.capacity(host.gpu, host.memory) for host in hosts]),
+        local=np.array([host.gpu.link_bandwidth for host in machines]),
+        ring_share=np.array([engine.ring_share(host.gpu) for host in machines]),
+        region=np.array([regions[host.region] for host in machines]),
+        capacity=np.array([engine.capacity(host.gpu, host.memory) for host in machines]),
         state_bytes=float(weight_bytes(job.precision, engine.gradient_bytes(job.precision))),
         optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
         gradient_bytes=float(engine.gradient_bytes(job.precision)),
@@ -111,7 +118,7 @@ def make_book(
     )
     return Book(
         tables=tables,
-        machines={name: i for i, name in enumerate(machines)},
+        machines={host.name: i for i, host in enumerate(machines)},
         kinds={(kind.gpu.name, kind.ranks): i for i, kind in enumerate(kinds)},
         origins={(kind.gpu.name, kind.ranks): found for kind, found in zip(kinds, origins, strict=True)},
     )
@@ -151,7 +158,7 @@ def _prefix(values: Sequence[float]) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.array(values, float))])
 
 
-def _ends_of_runs(values: Sequence[object]) -> NDArray[np.int64]:
+def _ends_of_runs(values: Sequence[object]) -> Ints:
     """For each entry, where the run of equal entries it is in ends."""
     ends = np.full(len(values), len(values), np.int64)
     for i in range(len(values) - 2, -1, -1):
@@ -175,9 +182,13 @@ def _pass_times(
     for k, kind in enumerate(kinds):
         found: dict[TimeOrigin, int] = {}
         by_shape: dict[str, LayerTime] = {}
+        how = _conditions(job, kind.ranks, microbatch, engine)
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
-                by_shape[layer.shape] = _layer_time(job, layer, kind, microbatch, recompute, compute, engine)
+                time = compute.layer_times(job.model, layer, kind.gpu, how)
+                if engine.lean:
+                    time = own_times(time, layer, kind.gpu, how, again=_is_again(layer, recompute))
+                by_shape[layer.shape] = time
             time = by_shape[layer.shape]
             forward[k, i + 1] = forward[k, i] + time.forward
             backward[k, i + 1] = backward[k, i] + time.backward + _is_again(layer, recompute) * time.forward
@@ -190,38 +201,15 @@ def _is_again(layer: Layer, recompute: Recompute) -> bool:
     return recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK
 
 
-def _layer_time(
-    job: Job,
-    layer: Layer,
-    kind: StageKind,
-    microbatch: int,
-    recompute: Recompute,
-    compute: ComputeModel,
-    engine: Engine,
-) -> LayerTime:
-    time = compute.layer_times(
-        job.model,
-        layer,
-        kind.gpu,
+def _conditions(job: Job, ranks: int, microbatch: int, engine: Engine) -> Conditions:
+    return Conditions(
         precision=job.precision,
         attention=job.attention,
         microbatch=microbatch,
-        tensor_parallel=kind.ranks,
+        tensor_parallel=ranks,
         fused=engine.fused_kernels,
         hidden=engine.hidden_exchange,
         power_limited=engine.power_limited,
-    )
-    if not engine.lean:
-        return time
-    return own_times(
-        time,
-        layer,
-        kind.gpu,
-        precision=job.precision,
-        attention=job.attention,
-        microbatch=microbatch,
-        tensor_parallel=kind.ranks,
-        again=_is_again(layer, recompute),
     )
 
 
@@ -261,7 +249,7 @@ def without_sharing(tables: Tables) -> Tables:
 
 def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
     """A job's plan in the numbers of a book made for its machines and tensor parallel degrees."""
-    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    stages = plan.stages
     gpus = [cluster.machine(stage.machine).gpu.name for stage in stages]
     rows = np.array([book.machines[stage.machine] for stage in stages])
     return Encoded(
@@ -306,6 +294,7 @@ def empty_durations(stages: int) -> Durations:
         update=floats(),
         set_first=np.zeros(stages, np.int64),
         set_last=np.zeros(stages, np.int64),
+        set_size=floats(),
         set_seconds=floats(),
         set_wait=floats(),
         tie_seconds=floats(),

@@ -15,7 +15,7 @@ from hulk.cost.arrays import transfer_seconds
 from hulk.cost.compiled import plain
 from hulk.cost.prepared import Prepared
 from hulk.cost.sums import Share, owned
-from hulk.cost.sync import buckets_of, chain_pieces
+from hulk.cost.sync import chain_pieces, sends_weights, still_to_do
 from hulk.domain.cluster import Cluster
 
 
@@ -142,9 +142,7 @@ class Traffic:
         n = len(members)
         rounds = 2 * (n - 1)
         each = self._tables.rules.hop_overhead
-        ways = [
-            self._route(a, b, flows, all_reduce=True) for a, b in zip(members, [*members[1:], members[0]], strict=True)
-        ]
+        ways = [self._route(a, b, flows, all_reduce=True) for a, b in pairwise((*members, members[0]))]
         hops = tuple(Hop(route, rounds * size / n) for route, _ in ways)
         around = sum(latency + each for _, latency in ways)
         return ((Branch(hops, buckets * rounds / n * around),),)
@@ -176,13 +174,6 @@ class Traffic:
                 hops.append(Hop(route, size))
                 waits.append(buckets * (2 * latency + self._tables.rules.hop_overhead))
         return ((Branch(tuple(hops), max(waits)),),)
-
-    def by_region(self, members: Sequence[int]) -> list[list[int]]:
-        """The members of each region, the first of which leads."""
-        chains: dict[int, list[int]] = {}
-        for member in members:
-            chains.setdefault(int(self._tables.region[self._prepared.encoded.place[member]]), []).append(member)
-        return list(chains.values())
 
     def ranks(self, stages: Sequence[int]) -> int:
         """Ranks of these stages that have one of their own kind in each of the others: each sends in a flow of its
@@ -217,35 +208,30 @@ class _Sums:
         """A part of a share in so many buckets one after the other, each of which waits for its own messages."""
         for n, before in moments.items():
             self._ready[n] = min(self._ready[n], before)
-        size, layers, members = part * share.size, share.layers, list(share.members)
-        flows = self._traffic.ranks(members)
-        if not self._prepared.encoded.by_region:
-            self._set_busy(self._between([[n] for n in members], {}, size, layers, flows, buckets))
-            return
-        # Chains add up inside each region onto its first member, those do a ring, and the chains spread the sum.
-        regions = self._traffic.by_region(members)
+        size, layers = part * share.size, share.layers
+        flows = self._traffic.ranks(share.members)
+        # Chains add up onto their leaders, those do a ring, and the chains spread the sum.
+        chains = [chain for chain in share.chains if len(chain) > 1]
         gathered: dict[int, int] = {}
-        for chain in regions:
-            if len(chain) > 1:
-                phases = self._traffic.chain(chain[::-1], size, flows, buckets)
-                gathered[chain[0]] = self._add(phases, chain, chain, (), layers)
-        arrived = self._between(regions, gathered, size, layers, flows, buckets)
-        for chain in regions:
-            if len(chain) > 1:
-                after = {gathered[chain[0]], *arrived.get(chain[0], ())}
-                phases = self._traffic.chain(chain, size, flows, buckets)
-                spread = self._add(phases, chain, (), after, layers)
-                arrived |= {n: [spread] for n in chain}
+        for chain in chains:
+            phases = self._traffic.chain(chain[::-1], size, flows, buckets)
+            gathered[chain[0]] = self._add(phases, chain, chain, (), layers)
+        arrived = self._between(share, gathered, size, flows, buckets)
+        for chain in chains:
+            after = {gathered[chain[0]], *arrived.get(chain[0], ())}
+            phases = self._traffic.chain(chain, size, flows, buckets)
+            spread = self._add(phases, chain, (), after, layers)
+            arrived |= {n: [spread] for n in chain}
         self._set_busy(arrived)
 
-    def add_weights(self, share: Share, parts: dict[int, float], buckets: int) -> None:
+    def add_weights(self, share: Share, parts: dict[int, float]) -> None:
         """Updated weights, from each owner to all other holders."""
         after = {n: list(self._busy[n]) for n in share.members}
         arrived = {}
         for n in share.members:
             senders = [m for m in parts if m != n]
             if senders:
-                phases = self._traffic.handed_round(parts, n, buckets)
+                phases = self._traffic.handed_round(parts, n, share.buckets)
                 rows = tuple(sorted({n, *senders}))
                 before = tuple(sorted({number for m in rows for number in after[m]}))
                 self.found.append(Sum(len(self.found), phases, (), before, (n,), share.layers, updates=rows))
@@ -265,15 +251,14 @@ class _Sums:
 
     def _between(
         self,
-        regions: Sequence[Sequence[int]],
+        share: Share,
         gathered: dict[int, int],
         size: float,
-        layers: tuple[int, int] | None,
         flows: int,
         buckets: int,
     ) -> dict[int, list[int]]:
-        """The first of each region swap, or do a ring. By stage, the parts in which it gets what it has not."""
-        leaders = [chain[0] for chain in regions]
+        """The leaders of the chains swap, or do a ring. By stage, the parts in which it gets what it has not."""
+        leaders, layers = share.leaders, share.layers
 
         def add(phases: Phases, senders: Sequence[int], receivers: Sequence[int], before: Iterable[int] = ()) -> int:
             fresh = [n for n in senders if n not in gathered]  # the others have gathered before
@@ -321,34 +306,26 @@ def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
     tables = prepared.book.tables
     wanted = prepared.shares
     sums = _Sums(prepared, traffic)
-    counts = [int(plain(buckets_of)(tables, share.size)) for share in wanted]
-    for share, buckets in zip(wanted, counts, strict=True):
+    for share in wanted:
         if share.layers is None and not tables.rules.shares_once:
             sums.add_pair(share)
             continue
         overlaps = tables.rules.overlap_sync and share.layers is not None
-        for count, is_last in [(buckets - 1, False), (1, True)] if overlaps else [(buckets, True)]:
+        for count, is_last in [(share.buckets - 1, False), (1, True)] if overlaps else [(share.buckets, True)]:
             if count:
-                part = count / buckets
-                moments = {
-                    n: _still_to_do(prepared, n, layer, share.layers, 0.0 if is_last else part)
-                    for n, layer in zip(share.members, share.lowest, strict=True)
-                }
-                sums.add_up(share, part, moments, count)
-    if prepared.plan.shard_optimizer and tables.rules.sends_weights and len(prepared.plan.pipelines) > 1:
+                part = count / share.buckets
+                sums.add_up(share, part, _moments(prepared, share, 0.0 if is_last else part), count)
+    if plain(sends_weights)(tables, prepared.plan.shard_optimizer, len(prepared.plan.pipelines)):
         sums.forget()
         parts = owned(tables, prepared.encoded, wanted)
-        for share, its, buckets in zip(wanted, parts, counts, strict=True):
-            sums.add_weights(share, its, buckets)
+        for share, its in zip(wanted, parts, strict=True):
+            sums.add_weights(share, its)
     return sums.found
 
 
-def _still_to_do(prepared: Prepared, row: int, lowest: int, layers: tuple[int, int] | None, share: float) -> float:
-    """Seconds of a stage's last backward after it has been through layers down to `lowest`, but for a share of
-    them."""
+def _moments(prepared: Prepared, share: Share, part: float) -> dict[int, float]:
+    """For each member, how many seconds before its last backward ends it has its gradients, but for a part of them."""
     tables, encoded = prepared.book.tables, prepared.encoded
-    if not tables.rules.overlap_sync:
-        return 0.0
-    backward = tables.backward[encoded.kind[row]]
-    inside = float(backward[layers[1] + 1] - backward[layers[0]]) if layers else 0.0
-    return float(backward[lowest] - backward[encoded.first[row]]) + share * inside
+    members = zip(share.members, share.lowest, strict=True)
+    ends = {n: (lowest, share.layers[1] if share.layers else lowest - 1) for n, lowest in members}
+    return {n: float(plain(still_to_do)(tables, encoded, n, *layers, part)) for n, layers in ends.items()}

@@ -6,12 +6,12 @@ name the job, the pipeline and the stage (counted from 1, as people count) and s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import combinations_with_replacement, pairwise, product
 
 from hulk.domain.cluster import Cluster, pair
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage, layer_holders
 from hulk.errors import PlanError, nearest
 
 Place = str  # "job 'opt', pipeline 2, stage 3"
@@ -42,8 +42,8 @@ def _check_job(plan: JobPlan, job: Job, cluster: Cluster, used: dict[tuple[str, 
             _check_stage(stage, job, cluster, used, f"{place}, stage {index}")
         _check_neighbours(pipeline, job, reach, place)
     _check_batch(plan, job)
-    for layers, machines in _holders(plan):
-        blocked = reach.blocked_among(machines)
+    for layers, stages in layer_holders(plan.pipelines):
+        blocked = reach.blocked_among({stage.machine for stage in stages})
         if blocked is not None:
             a, b = blocked
             raise PlanError(
@@ -174,19 +174,6 @@ def _check_idle(plan: Plan, cluster: Cluster, used: dict[tuple[str, int], Place]
         if name in seen:
             raise PlanError(f"machine {name!r} is listed as idle twice")
         seen.add(name)
-
-
-def _holders(plan: JobPlan) -> Iterator[tuple[range, set[str]]]:
-    """Runs of layers that sit on the same machines, with those machines over all replicas."""
-    starts = sorted({stage.first for pipeline in plan.pipelines for stage in pipeline.stages})
-    end = plan.pipelines[0].stages[-1].last + 1
-    at = [0] * len(plan.pipelines)
-    for first, after in pairwise((*starts, end)):
-        for index, pipeline in enumerate(plan.pipelines):
-            while pipeline.stages[at[index]].last < first:
-                at[index] += 1
-        machines = {pipeline.stages[at[i]].machine for i, pipeline in enumerate(plan.pipelines)}
-        yield range(first, after), machines
 
 
 class _Reach:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 from hulk.errors import PlanError
 
@@ -100,6 +101,16 @@ class JobPlan:
     sync: Sync = Sync.RING
     shard_optimizer: bool = False
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of all pipelines, one after the other."""
+        return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The machines it uses, each once, in the plan's order."""
+        return tuple(dict.fromkeys(stage.machine for stage in self.stages))
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -108,3 +119,21 @@ class Plan:
     jobs: Mapping[str, JobPlan]
     idle: tuple[str, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
+
+
+def idle_machines(plans: Iterable[JobPlan], machines: Iterable[str]) -> tuple[str, ...]:
+    """Those of the machines that no job's plan uses, in their order."""
+    used = {name for plan in plans for name in plan.machines}
+    return tuple(name for name in machines if name not in used)
+
+
+def layer_holders(pipelines: Sequence[Pipeline]) -> Iterator[tuple[range, tuple[Stage, ...]]]:
+    """Runs of layers that none of the pipelines cuts, with the stage that holds them in each pipeline. The pipelines
+    are of one model, each complete."""
+    starts = sorted({stage.first for pipeline in pipelines for stage in pipeline.stages})
+    at = [0] * len(pipelines)
+    for first, after in pairwise((*starts, pipelines[0].stages[-1].last + 1)):
+        for index, pipeline in enumerate(pipelines):
+            while pipeline.stages[at[index]].last < first:
+                at[index] += 1
+        yield range(first, after), tuple(pipeline.stages[i] for pipeline, i in zip(pipelines, at, strict=True))

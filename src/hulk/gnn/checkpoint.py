@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,12 +40,11 @@ def load_checkpoint(
         raise InputError(
             f"this checkpoint is of another network ({found})", where=str(path), hint="train in another folder"
         )
-    model.load_state_dict({n.removeprefix(_MODEL): v for n, v in tensors.items() if n.startswith(_MODEL)})
+    model.load_state_dict(_under(_MODEL, tensors))
     state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in tensors.items():
-        if key.startswith(_OPTIMIZER):
-            number, name = key.removeprefix(_OPTIMIZER).split(".", 1)
-            state.setdefault(int(number), {})[name] = value
+    for key, value in _under(_OPTIMIZER, tensors).items():
+        number, name = key.split(".", 1)
+        state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return step
 
@@ -53,8 +53,12 @@ def load_model(path: Path, device: torch.device) -> tuple[Proposer, int]:
     """The network of a checkpoint, ready to use, and the step it was written at."""
     shape, step, tensors = _read(path, device)
     model = Proposer(shape).to(device)
-    model.load_state_dict({n.removeprefix(_MODEL): v for n, v in tensors.items() if n.startswith(_MODEL)})
+    model.load_state_dict(_under(_MODEL, tensors))
     return model.eval(), step
+
+
+def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _read(path: Path, device: torch.device) -> tuple[Shape, int, dict[str, torch.Tensor]]:

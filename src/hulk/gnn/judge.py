@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
 from hulk.gnn.generator import Scale, scattered
-from hulk.gnn.labels import Example, spaces_of
+from hulk.gnn.labels import Example
 from hulk.gnn.model import Proposer
 from hulk.propose.decode import owners, proposals
 from hulk.propose.graph import Graph
@@ -19,6 +19,7 @@ from hulk.propose.network import Answer, Proposing
 from hulk.propose.paper import paper_policy
 from hulk.search.dealing import deal_out, empty_deal
 from hulk.search.groups import GroupSearch
+from hulk.search.spaces import spaces_of
 
 Ints = NDArray[np.int64]
 _LOOKS = 3

@@ -20,23 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
 from hulk.gnn.generator import Scale, scattered
+from hulk.io.profiles import bundled_compute
 from hulk.propose.decode import table_of
 from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
 from hulk.propose.refine import starts
 from hulk.search.dealing import Deal
-from hulk.search.evaluate import JobSpace, Places
 from hulk.search.groups import GroupSearch
 from hulk.search.packed import Packed, pack
 from hulk.search.recipes import DEGREE, LENGTH
+from hulk.search.spaces import spaces_of
 
 NEAR_BEST = 0.03
 """Plans up to this much above the best found are kept."""
+SHARD = 16
+"""Seeds whose examples are in one file."""
 _PREFIX, _ABOUT = "examples-", "data.json"
 Progress = Callable[[int, int], None]
 """Called with shards done and shards in all."""
@@ -68,22 +70,9 @@ class Example:
     costs: NDArray[np.float64]
 
 
-def compute_model() -> ComputeModel:
-    """The price's view of GPUs, with the bundled profiles."""
-    from hulk.io.profiles import bundled_profiles
-
-    return ComputeModel(bundled_profiles())
-
-
 def packed_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> Packed:
     """A scene as the search sees it."""
     return pack(spaces_of(cluster, jobs, compute))
-
-
-def spaces_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> list[JobSpace]:
-    """A space for each job."""
-    places = Places.of(cluster)
-    return [JobSpace(job, cluster, places, compute=compute, engine=HULK) for job in jobs]
 
 
 def make_example(
@@ -155,19 +144,18 @@ def make_shards(
     *,
     scale: Scale,
     budget: Budget,
-    size: int = 16,
     workers: int = 1,
     use_ray: bool = False,
     network: Path | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Examples of these seeds in files of `size` seeds each. Those that are there are left alone, so that a run that
+    """Examples of these seeds in files of `SHARD` seeds each. Those that are there are left alone, so that a run that
     was stopped goes on; they depend on their seeds alone, as long as no search runs into its time limit. `network`: the
     folder of a trained one, whose proposals the searches begin with."""
     folder.mkdir(parents=True, exist_ok=True)
     folder, network = folder.resolve(), network.resolve() if network else None  # workers may stand elsewhere
     _describe(folder, scale, budget, _trained(network))
-    parts = [seeds[i : i + size] for i in range(0, len(seeds), size)]
+    parts = [seeds[i : i + SHARD] for i in range(0, len(seeds), SHARD)]
     missing = [part for part in parts if not shard_path(folder, part).exists()]
     make = partial(make_shard, folder, scale=scale, budget=budget, network=network)
     done = len(parts) - len(missing)
@@ -213,7 +201,7 @@ def scale_of(folder: Path) -> Scale:
 
 def make_shard(folder: Path, seeds: range, *, scale: Scale, budget: Budget, network: Path | None = None) -> int:
     """Make one shard; returns how many examples are in it."""
-    compute, trained = compute_model(), _trained(network)
+    compute, trained = bundled_compute(), _trained(network)
     made = (make_example(seed, scale, budget, compute, trained) for seed in seeds)
     examples = [example for example in made if example is not None]
     save_shard(shard_path(folder, seeds), examples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
 from hulk.gnn.batches import Batch, Item, collate, grouped, reveal
 from hulk.gnn.checkpoint import load_checkpoint, load_model, save_checkpoint
@@ -92,10 +93,10 @@ def train(
         done = load_checkpoint(folder / CHECKPOINT, model, optimizer, settings.shape, device)
         history = [point for point in load_history(folder) if point.step <= done]
     losses: list[float] = []
+    rates = _rates(optimizer, settings, done)
     for step, batch in _ahead(learning, range(done, settings.steps), settings):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate * rate_at(step, settings.steps)
         loss = _step(model, optimizer, batch, settings.seed * 1_000_003 + step, device)
+        rates.step()
         losses.append(loss)
         if progress:
             progress(step + 1, loss)
@@ -112,12 +113,18 @@ def train(
     return best, history
 
 
-def rate_at(step: int, steps: int) -> float:
-    """Share of the learning rate at a step: up in a line, down along a cosine."""
-    warm = max(1, int(_WARM_UP * steps))
-    if step < warm:
-        return (step + 1) / warm
-    return _LEAST + (1 - _LEAST) * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+def _rates(optimizer: torch.optim.Optimizer, settings: Settings, done: int) -> LRScheduler:
+    """The learning rate of each step: up in a line, down along a cosine; `done` steps are behind it."""
+    warm = max(1, int(_WARM_UP * settings.steps))
+    up = LinearLR(optimizer, start_factor=1 / warm, total_iters=max(1, warm - 1))
+    down = CosineAnnealingLR(optimizer, max(1, settings.steps - warm), eta_min=_LEAST * settings.rate)
+    rates = SequentialLR(optimizer, [up, down], milestones=[warm])
+    with warnings.catch_warnings():
+        # torch misses the optimizer's steps between these: an earlier run has made them.
+        warnings.simplefilter("ignore", UserWarning)
+        for _ in range(done):
+            rates.step()
+    return rates
 
 
 def validate(model: Proposer, items: Sequence[Item], settings: Settings, device: torch.device) -> tuple[float, float]:

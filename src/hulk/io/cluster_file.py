@@ -60,7 +60,7 @@ class MachineEntry(Entry):
     region: Name
     """The region it is in."""
     gpu: Text
-    """The GPU type, as `hulk gpus` lists them."""
+    """The GPU type, as `hulk list gpus` lists them."""
     gpus: Annotated[int, whole(1, MAX_GPUS)]
     """GPUs in one machine."""
     memory: Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14, least=2.0**20)] | None = None

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from hulk.cost.compute import ComputeModel
 from hulk.cost.profiles import Curve, CurveKey, ProfileBook
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention
@@ -38,6 +39,11 @@ def bundled_profiles() -> ProfileBook:
         if file.is_file():
             curves |= parse_profiles(file.read_text(encoding="utf-8"), where=name)
     return ProfileBook(curves)
+
+
+def bundled_compute() -> ComputeModel:
+    """The price's view of GPUs, with the profiles that Hulk ships."""
+    return ComputeModel(bundled_profiles())
 
 
 def _curve(row: dict[str, Any], source: str) -> tuple[CurveKey, Curve]:

@@ -3,7 +3,7 @@
 Reading order:
 
     seats        which rank is which GPU, stage and slice
-    settings     what a run is asked to do
+    settings, options    what a run is asked to do, and how the command line says it
     runnable     what cannot be run, said before anything starts
     models/      a model as layers that a stage can hold, made of transformers' own modules
     weights      weights that are the same whatever the cut
@@ -21,7 +21,7 @@ Reading order:
     report, meeting    a worker's words and signs of life; where all ranks meet
     worker       the program of one rank
     hosts, launch, watch, progress, run    starting workers, watching them, and telling people
-    measure, validate    emulated runs of Hulk's plan and of others', measured beside predicted
+    measure, validate    emulated runs of plans that others have made, measured beside predicted
 
 The command line works without torch: `run` and what it needs do not import it, and `runnable` says when it is missing.
 """

@@ -14,8 +14,21 @@ from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.io.plan_file import save_plan
 from hulk.runtime.hosts import Hosts
-from hulk.runtime.run import RunFiles, run
-from hulk.runtime.settings import Compute, Settings
+from hulk.runtime.run import Workload, run
+from hulk.runtime.settings import Compute, RunFiles, Settings
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Where plans are tried: a cluster and its jobs with their `files`, as workers read them, the hosts that stand for
+    its machines, what prices plans, and how many steps a run has."""
+
+    cluster: Cluster
+    jobs: Sequence[Job]
+    files: tuple[str, str]
+    hosts: Hosts
+    compute: ComputeModel
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +49,16 @@ class Measured:
         return self.predicted / self.seconds - 1
 
 
-def measure(
-    plan: Plan,
-    cluster: Cluster,
-    jobs: Sequence[Job],
-    *,
-    files: tuple[str, str],
-    hosts: Hosts,
-    compute: ComputeModel,
-    steps: int,
-) -> dict[str, Measured]:
-    """Run all jobs of a plan with emulated compute. `files`: the cluster's and the jobs' file, as workers read them."""
+def measure(plan: Plan, trial: Trial) -> dict[str, Measured]:
+    """Run all jobs of a plan with emulated compute."""
     with tempfile.TemporaryDirectory(prefix="hulk-measure-") as folder:
         path = Path(folder) / "plan.json"
-        save_plan(plan, path, cluster=cluster.name)
+        save_plan(plan, path, cluster=trial.cluster.name)
+        jobs = [job for job in trial.jobs if job.name in plan.jobs]
         progress = run(
-            plan,
-            cluster,
-            [job for job in jobs if job.name in plan.jobs],
-            Settings(steps=steps, compute=Compute.EMULATED),
-            files=RunFiles(str(path), *files),
-            hosts=hosts,
-            compute=compute,
+            Workload(plan, trial.cluster, jobs, trial.compute, RunFiles(str(path), *trial.files)),
+            Settings(steps=trial.steps, compute=Compute.EMULATED),
+            hosts=trial.hosts,
             show=lambda news: None,
         )
     return {

@@ -24,11 +24,12 @@ from hulk.runtime.checkpoint import find_checkpoint, read_head
 from hulk.runtime.folder import keep_logs, locked, log_folder, prepare_folder, remove_leftovers
 from hulk.runtime.hosts import Hosts, LocalHosts
 from hulk.runtime.launch import Worker, end_workers, start_workers
+from hulk.runtime.options import arguments_of
 from hulk.runtime.progress import Progress, StepReport, Watched
 from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.runnable import check_engine, check_inputs, check_runnable
 from hulk.runtime.seats import seat
-from hulk.runtime.settings import Settings
+from hulk.runtime.settings import RunFiles, Settings
 from hulk.runtime.watch import PortTakenError, RunError, watch
 
 PATIENCE = 10.0
@@ -46,16 +47,14 @@ class InterruptedRunError(RunError):
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """Where the plan came from, as the workers read it again."""
+class Workload:
+    """What is to be run: jobs by their plan, on a cluster; `compute` prices them, and workers read `files` again."""
 
-    plan: str
-    cluster: str
-    jobs: str
-
-    def argv(self, job: str) -> list[str]:
-        """The worker's arguments that name them."""
-        return ["--plan", self.plan, "--cluster", self.cluster, "--jobs", self.jobs, "--job", job]
+    plan: Plan
+    cluster: Cluster
+    jobs: Sequence[Job]
+    compute: ComputeModel
+    files: RunFiles
 
 
 def choose_jobs(plan: Plan, jobs: Sequence[Job], only: str | None) -> list[Job]:
@@ -66,14 +65,10 @@ def choose_jobs(plan: Plan, jobs: Sequence[Job], only: str | None) -> list[Job]:
 
 
 def run(
-    plan: Plan,
-    cluster: Cluster,
-    jobs: Sequence[Job],
+    workload: Workload,
     settings: Settings,
     *,
-    files: RunFiles,
     hosts: Hosts,
-    compute: ComputeModel,
     resume: bool = False,
     overwrite: bool = False,
     metrics: Path | None = None,
@@ -87,47 +82,55 @@ def run(
     """
     check_engine()
     check_inputs(settings)
-    local = isinstance(hosts, LocalHosts)
-    watched: dict[str, Watched] = {}
-    own: dict[str, Settings] = {}
-    for job in jobs:
-        job_plan = plan.jobs[job.name]
-        check_runnable(job, job_plan, settings)
-        asked = job if settings.precision is None else replace(job, precision=Precision(settings.precision))
-        engine = replace(HULK, dropout=settings.dropout)
-        price = price_job(asked, job_plan, cluster, compute=compute, engine=engine)
-        if isinstance(price, Infeasible):
-            raise InfeasibleError(f"{job.name} cannot run by this plan: {price.reason}")
-        memory = {
-            (p, s): stage.memory.used for p, pipeline in enumerate(price.pipelines) for s, stage in enumerate(pipeline)
-        }
-        watched[job.name] = Watched(job, seat(job_plan), price.step, memory, network=not local)
-        own[job.name] = replace(settings, patience=max(settings.timeout, SLOWEST, PATIENCE * price.step))
+    watched = {
+        job.name: _watched(job, workload, settings, network=not isinstance(hosts, LocalHosts)) for job in workload.jobs
+    }
+    own = {name: _own(settings, one) for name, one in watched.items()}
     with ExitStack() as stack:
+        folders = [one.checkpoints for one in own.values() if one.checkpoints is not None]
         locks: list[int] = []
-        if settings.checkpoints is not None:
-            own = {name: replace(one, checkpoints=settings.checkpoints / name) for name, one in own.items()}
-            for one in own.values():
-                assert one.checkpoints is not None
-                if resume and not one.checkpoints.is_dir():
-                    raise InputError("no checkpoint to resume from: no such folder", where=str(one.checkpoints))
-                locks.append(stack.enter_context(locked(one.checkpoints)))
-            if resume:
-                own = {name: _resumed(watched[name].job, one, show) for name, one in own.items()}
-            for one in own.values():
-                assert one.checkpoints is not None
-                prepare_folder(one.checkpoints, resume=resume, overwrite=overwrite, say=show)
-        progress = Progress(watched, cluster, show, metrics)
+        for folder in folders:
+            if resume and not folder.is_dir():
+                raise InputError("no checkpoint to resume from: no such folder", where=str(folder))
+            locks.append(stack.enter_context(locked(folder)))
+        if resume and folders:
+            own = {name: _resumed(watched[name].job, one, show) for name, one in own.items()}
+        for folder in folders:
+            prepare_folder(folder, resume=resume, overwrite=overwrite, say=show)
+        progress = Progress(watched, workload.cluster, show, metrics)
         progress.saved |= {name: str(one.resume) for name, one in own.items() if one.resume is not None}
         todo = {name: one for name, one in own.items() if not _is_done(name, one, show)}
         try:
             if todo:
-                _start(progress, todo, files, hosts, locks)
+                _start(progress, todo, workload.files, hosts, locks)
         finally:
             for one in todo.values():
                 if one.checkpoints is not None:
                     remove_leftovers(one.checkpoints)
     return progress
+
+
+def _watched(job: Job, workload: Workload, settings: Settings, *, network: bool) -> Watched:
+    """A job with its price. InputError or InfeasibleError where it cannot run by its plan."""
+    job_plan = workload.plan.jobs[job.name]
+    check_runnable(job, job_plan, settings)
+    asked = job if settings.precision is None else replace(job, precision=Precision(settings.precision))
+    engine = replace(HULK, dropout=settings.dropout)
+    price = price_job(asked, job_plan, workload.cluster, compute=workload.compute, engine=engine)
+    if isinstance(price, Infeasible):
+        raise InfeasibleError(f"{job.name} cannot run by this plan: {price.reason}")
+    memory = {
+        (p, s): stage.memory.used for p, pipeline in enumerate(price.pipelines) for s, stage in enumerate(pipeline)
+    }
+    return Watched(job, seat(job_plan), price.step, memory, network=network)
+
+
+def _own(settings: Settings, watched: Watched) -> Settings:
+    """A job's own settings: its patience and, where there are checkpoints, its folder for them."""
+    changes: dict[str, object] = {"patience": max(settings.timeout, SLOWEST, PATIENCE * watched.predicted)}
+    if settings.checkpoints is not None:
+        changes["checkpoints"] = settings.checkpoints / watched.job.name
+    return settings.model_copy(update=changes)
 
 
 def _resumed(job: Job, settings: Settings, say: Callable[[str], None]) -> Settings:
@@ -142,7 +145,7 @@ def _resumed(job: Job, settings: Settings, say: Callable[[str], None]) -> Settin
     say(f"{job.name} goes on from {found}")
     for difference in told:
         say(f"{job.name}: {difference}")
-    return replace(settings, resume=found)
+    return settings.model_copy(update={"resume": found})
 
 
 def _is_done(name: str, settings: Settings, say: Callable[[str], None]) -> bool:
@@ -191,7 +194,7 @@ def _attempt(
     with log_folder() as logs:
         try:
             for name, seating in seatings.items():
-                arguments = [*files.argv(name), *own[name].argv()]
+                arguments = [*files.argv(name), *arguments_of(own[name])]
                 memory = progress.jobs[name].memory
                 workers += start_workers(
                     name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks, memory=memory

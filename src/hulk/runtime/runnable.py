@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from importlib.util import find_spec
 
 from hulk.domain.gpu import Precision
@@ -28,9 +27,10 @@ def check_engine() -> None:
         raise InputError(f"running a plan needs {', '.join(missing)}", hint='pip install "hulk[train]"')
 
 
-def check_options(settings: Settings, *, resume: bool, overwrite: bool, keep: bool) -> None:
-    """InputError where options contradict each other or one would have no effect; `keep`: whether it was given."""
-    asked = {"--resume": resume, "--overwrite": overwrite, "--every": settings.every > 0, "--keep": keep}
+def check_options(settings: Settings, *, resume: bool, overwrite: bool) -> None:
+    """InputError where options contradict each other or one would have no effect."""
+    keeps = "keep" in settings.model_fields_set
+    asked = {"--resume": resume, "--overwrite": overwrite, "--every": settings.every > 0, "--keep": keeps}
     if settings.checkpoints is None:
         useless = [option for option, given in asked.items() if given]
         if useless:
@@ -39,10 +39,6 @@ def check_options(settings: Settings, *, resume: bool, overwrite: bool, keep: bo
         raise InputError("--resume goes on from checkpoints that --overwrite would remove", hint="one of the two")
     if resume and settings.weights is not None:
         raise InputError("--resume takes its weights from a checkpoint, not from --weights", hint="one of the two")
-    numbers = {"--lr": settings.rate, "--weight-decay": settings.decay, "--timeout": settings.timeout}
-    for option, number in numbers.items():
-        if not math.isfinite(number):
-            raise InputError(f"{option} {number} is not a finite number")
     if settings.compute is Compute.EMULATED and settings.checkpoints is not None:
         raise InputError(
             "an emulated run computes nothing, so there is nothing to save", hint="leave out --checkpoint-dir"
@@ -61,8 +57,6 @@ def check_inputs(settings: Settings) -> None:
 
 def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
     """InputError with the reason where a job cannot be run by this plan with these settings."""
-    if settings.steps < 1:
-        raise InputError("a run has at least one step")
     if settings.compute is Compute.EMULATED:
         return
     where = f"job {job.name!r}"

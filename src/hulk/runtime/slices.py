@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from hulk.runtime.entries import Entry, Range
@@ -148,32 +148,17 @@ def _distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, p
     )
 
 
-class _Conv1dColumns(ParallelStyle):
-    """ColwiseParallel for transformers' Conv1D."""
+class _Conv1d(ParallelStyle):
+    """A style of torch's for transformers' Conv1D, which it does not know: what the inputs must be, and what the
+    outputs are."""
+
+    def __init__(self, style: type[ColwiseParallel | RowwiseParallel], given: Placement, wanted: Placement) -> None:
+        super().__init__()
+        self._prepare = partial(style._prepare_input_fn, (given,), (given,))
+        self._finish = partial(style._prepare_output_fn, (wanted,), True)
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        given, wanted = (Replicate(),), (Shard(-1),)
-        return distribute_module(
-            module,
-            device_mesh,
-            None,
-            partial(ColwiseParallel._prepare_input_fn, given, given),
-            partial(ColwiseParallel._prepare_output_fn, wanted, True),
-        )
-
-
-class _Conv1dRows(ParallelStyle):
-    """RowwiseParallel for transformers' Conv1D."""
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        given, wanted = (Shard(-1),), (Replicate(),)
-        return distribute_module(
-            module,
-            device_mesh,
-            None,
-            partial(RowwiseParallel._prepare_input_fn, given, given),
-            partial(RowwiseParallel._prepare_output_fn, wanted, True),
-        )
+        return distribute_module(module, device_mesh, None, self._prepare, self._finish)
 
 
 def _style(layer: LayerModule, mesh: DeviceMesh, styled: set[int]) -> None:
@@ -189,9 +174,9 @@ def _style(layer: LayerModule, mesh: DeviceMesh, styled: set[int]) -> None:
         styled.add(id(module))
         plain = isinstance(module, nn.Linear | nn.Embedding)
         if style in (Style.COLUMNS, Style.FUSED, Style.HEADS):
-            plan[path] = ColwiseParallel() if plain else _Conv1dColumns()
+            plan[path] = ColwiseParallel() if plain else _Conv1d(ColwiseParallel, Replicate(), Shard(-1))
         elif style is Style.ROWS:
-            plan[path] = RowwiseParallel() if plain else _Conv1dRows()
+            plan[path] = RowwiseParallel() if plain else _Conv1d(RowwiseParallel, Shard(-1), Replicate())
         elif style is Style.VOCABULARY:
             # torch would leave out the padding row of every slice, not only the one that has it.
             module.padding_idx = None  # type: ignore[assignment]

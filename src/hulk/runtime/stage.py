@@ -8,6 +8,7 @@ crosses a link.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -64,6 +65,17 @@ class StageModule(nn.Module):
         return tuple(t.contiguous() for t in flowing)
 
 
+@dataclass(frozen=True)
+class StagePlace:
+    """Where a stage stands: the `index`-th of its pipeline's `stages`. The group of all stages' leads, and that of the
+    ranks of this one; None where it would have one member, or this rank is not in it."""
+
+    index: int
+    stages: int
+    leads: dist.ProcessGroup | None
+    slices: dist.ProcessGroup | None
+
+
 class PlanStage(PipelineStage):
     """A pipelining stage that may have several ranks, and that writes down when it computes.
 
@@ -73,18 +85,16 @@ class PlanStage(PipelineStage):
     def __init__(
         self,
         module: nn.Module,
+        place: StagePlace,
         *,
-        index: int,
-        stages: int,
         device: torch.device,
         inputs: tuple[torch.Tensor, ...],
         outputs: tuple[torch.Tensor, ...],
-        leads: dist.ProcessGroup | None,
-        slices: dist.ProcessGroup | None,
         clock: StageClock,
         messages: Messages,
     ) -> None:
-        group = leads if leads is not None else slices
+        index, stages, slices = place.index, place.stages, place.slices
+        group = place.leads if place.leads is not None else slices
         # torch refuses a group with more ranks than stages; the slices' group may be one, and is never sent through.
         most = max(stages, dist.get_world_size(group))
         super().__init__(module, index, most, device, input_args=inputs, output_args=outputs, group=group)

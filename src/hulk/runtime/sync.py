@@ -79,7 +79,6 @@ class GradientSync:
         groups: Mapping[Key, dist.ProcessGroup],
         clock: StageClock,
         messages: Messages,
-        overlap: bool,
     ) -> None:
         """Find this rank's buckets; `regions` is by rank."""
         self._cargo, self._groups, self._clock, self._messages = cargo, groups, clock, messages
@@ -104,7 +103,7 @@ class GradientSync:
             connect(ways, everyone, rank=seat.rank, groups=groups)
         self._missing: list[set[str]] = []
         self._ready: list[threading.Event] = []
-        self._thread = ThreadPoolExecutor(1, "gradient sync") if overlap and self._mine else None
+        self._thread = ThreadPoolExecutor(1, "gradient sync") if not self._on_gpu and self._mine else None
         self._sums: Future[None] | None = None
         self._left: dict[str, int] = {}
 

@@ -1,28 +1,21 @@
-"""Hulk's plan and the paper's systems, run one after the other on the same machines: measured beside predicted.
+"""Plans of several systems, run one after the other on the same machines: measured beside predicted.
 
 Works without torch, but what it starts does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hulk.contestant import TITLE, Effort, hulk_result
-from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
-from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan, Sync
-from hulk.propose.network import Proposing
-from hulk.runtime.hosts import Hosts
-from hulk.runtime.measure import Measured, measure
-from hulk.search.baselines import BASELINES, BaselineResult, Placement, Score, score
+from hulk.runtime.measure import Measured, Trial, measure
+from hulk.search.baselines import BaselineResult, Placement, Score, score
 
-SYSTEMS = ("A", "B", "B-tour", "C")
-"""The paper's: data parallel, GPipe in file order and on a tour, tensor parallel over everything."""
 MOST_WORKERS = 32
 """Processes of one run: a worker takes some 300 MB, and all share this computer's processors."""
 NO_PLAN = "tensor parallel over machines is no plan that can be run: predicted only"
@@ -73,37 +66,20 @@ class SystemResult:
 
 
 def validate(
-    cluster: Cluster,
-    jobs: Sequence[Job],
-    *,
-    files: tuple[str, str],
-    hosts: Hosts,
-    compute: ComputeModel,
-    network: Proposing | None,
-    effort: Effort,
-    steps: int,
-    say: Callable[[str], None],
+    planned: Iterable[tuple[str, BaselineResult]], trial: Trial, *, say: Callable[[str], None]
 ) -> list[SystemResult]:
-    """Plan with Hulk and with every system of the paper, and run what can be run; Hulk comes first."""
-    say(f"planning {cluster.name}")
-    ours = hulk_result(cluster, jobs, compute=compute, network=network, effort=effort, engine=HULK)
-    planned = [(TITLE, ours)]
-    for name in SYSTEMS:
-        entry = BASELINES.get(name)
-        found = entry.run(cluster, jobs, compute=compute, engine=HULK, seed=effort.seed, time_limit=effort.time_limit)
-        planned.append((entry.title, found))
+    """Run what systems have planned, as far as it can be run; each comes with its title."""
     results = []
     for title, result in planned:
         say(f"running {result.name}")
-        settled = _settled(result, cluster, jobs, compute)
-        results.append(_run(title, settled, cluster, jobs, files, hosts, compute, steps))
+        results.append(_run(title, _settled(result, trial), trial))
     return results
 
 
-def _settled(result: BaselineResult, cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> BaselineResult:
+def _settled(result: BaselineResult, trial: Trial) -> BaselineResult:
     """The same plans with the way of adding up gradients that suits a run best. Planners use closed forms, to which a
     sharded optimizer costs nothing; `hulk run` sends its weights. All systems get the same treatment."""
-    by_name = {job.name: job for job in jobs}
+    by_name = {job.name: job for job in trial.jobs}
     placed = {}
     for name, placement in result.placed.items():
         best = placement
@@ -115,7 +91,8 @@ def _settled(result: BaselineResult, cluster: Cluster, jobs: Sequence[Job], comp
                 Placement(option, price.step, price.breakdown)
                 for option in options
                 if isinstance(
-                    price := price_job(by_name[name], option, cluster, compute=compute, engine=HULK), JobPrice
+                    price := price_job(by_name[name], option, trial.cluster, compute=trial.compute, engine=HULK),
+                    JobPrice,
                 )
             ]
             best = min(priced, key=lambda option: option.seconds, default=placement)
@@ -123,37 +100,20 @@ def _settled(result: BaselineResult, cluster: Cluster, jobs: Sequence[Job], comp
     return replace(result, placed=placed)
 
 
-def _run(
-    title: str,
-    result: BaselineResult,
-    cluster: Cluster,
-    jobs: Sequence[Job],
-    files: tuple[str, str],
-    hosts: Hosts,
-    compute: ComputeModel,
-    steps: int,
-) -> SystemResult:
+def _run(title: str, result: BaselineResult, trial: Trial) -> SystemResult:
     notes = dict(result.notes)
     measured: dict[str, Measured] = {}
     for name, placement in result.placed.items():
         if placement.plan is None:
             notes[name] = NO_PLAN
-    for plan in result.plans(cluster):
+    for plan in result.plans(trial.cluster):
         workers = sum(_workers(job_plan) for job_plan in plan.jobs.values())
         if workers > MOST_WORKERS:
             notes |= dict.fromkeys(
                 plan.jobs, f"{workers} GPUs are more than {MOST_WORKERS} processes here: predicted only"
             )
         elif plan.jobs:
-            measured |= measure(
-                Plan(plan.jobs, plan.idle),
-                cluster,
-                jobs,
-                files=files,
-                hosts=hosts,
-                compute=compute,
-                steps=steps,
-            )
+            measured |= measure(Plan(plan.jobs, plan.idle), trial)
     predicted = {name: placement.seconds for name, placement in result.placed.items()}
     return SystemResult(result.name, title, result.concurrent, predicted, measured, dict(result.waiting), notes)
 

@@ -6,11 +6,10 @@ import time
 
 import torch
 
-from hulk.cost.compute import ComputeModel
 from hulk.cost.prepared import prepare
 from hulk.cost.report import Infeasible
 from hulk.errors import InfeasibleError
-from hulk.io.profiles import bundled_profiles
+from hulk.io.profiles import bundled_compute
 from hulk.runtime.context import Context
 from hulk.runtime.emulated import EmulatedCargo, EmulatedStage, emulated_entries, stage_times, wait_until
 from hulk.runtime.entries import Entry
@@ -23,7 +22,7 @@ class EmulatedWork(Work):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, emulated_entries(context.job.model))
-        prepared = prepare(context.job, context.plan, context.cluster, compute=ComputeModel(bundled_profiles()))
+        prepared = prepare(context.job, context.plan, context.cluster, compute=bundled_compute())
         if isinstance(prepared, Infeasible):
             raise InfeasibleError(f"{context.job.name} cannot run by this plan: {prepared.reason}")
         row = context.seating.places.index((context.seat.pipeline, context.seat.stage))

@@ -9,7 +9,7 @@ from hulk.runtime.clock import StageClock
 from hulk.runtime.context import Context, Wiring, wire_up
 from hulk.runtime.entries import PIPELINE, SLICES, Entry, owners
 from hulk.runtime.messages import Messages
-from hulk.runtime.stage import PlanStage
+from hulk.runtime.stage import PlanStage, StagePlace
 from hulk.runtime.sync import Cargo, GradientSync
 from hulk.runtime.timetable import timetable
 from hulk.runtime.warmup import warm_up
@@ -48,7 +48,6 @@ class Work:
             groups=self.wiring.groups,
             clock=self.clock,
             messages=self.messages,
-            overlap=context.device.type == "cpu",
         )
 
     def _stage(
@@ -63,13 +62,10 @@ class Work:
             warm_up(leads, index=index, before=before, after=after, messages=self.messages)
         return PlanStage(
             module,
-            index=context.seat.stage,
-            stages=context.stages,
+            StagePlace(context.seat.stage, context.stages, leads, groups.get((SLICES, context.slices))),
             device=context.device,
             inputs=inputs,
             outputs=outputs,
-            leads=leads,
-            slices=groups.get((SLICES, context.slices)),
             clock=self.clock,
             messages=self.messages,
         )

@@ -4,12 +4,11 @@
         -m hulk.runtime.worker --plan plan.json --cluster cluster.yaml --jobs jobs.yaml --job NAME --data text.txt
 
 One process a GPU; `hulk.runtime.seats` says which rank is which. It reports on standard output, a JSON object a line,
-and ends with 0, or with 1 after an event "error".
+and ends with 0, or with 1 after an event "error"; with 2, and a word on standard error, where an argument is wrong.
 """
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import logging
 import os
@@ -17,31 +16,51 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from hulk.errors import InputError
+from hulk.runtime.options import takes_settings
 from hulk.runtime.report import BUILDING, WAITING, Reporter
-from hulk.runtime.settings import Compute, Settings, add_arguments, from_arguments
+from hulk.runtime.settings import Compute, RunFiles, Settings
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one rank; the exit code is the answer."""
-    parser = argparse.ArgumentParser(prog="hulk.runtime.worker", description="Runs one rank of a job's plan.")
-    parser.add_argument("--plan", required=True, help="the plan file")
-    parser.add_argument("--cluster", required=True, help="the cluster file, or the name of a bundled one")
-    parser.add_argument("--jobs", required=True, help="the jobs file, or the name of a bundled one")
-    parser.add_argument("--job", required=True, help="the job to run")
-    add_arguments(parser)
-    arguments = parser.parse_args(argv)
+@app.command()
+@takes_settings(also_fields=True)
+def worker(
+    plan: Annotated[str, typer.Option(help="the plan file")],
+    cluster: Annotated[str, typer.Option(help="the cluster file, or the name of a bundled one")],
+    jobs: Annotated[str, typer.Option(help="the jobs file, or the name of a bundled one")],
+    job: Annotated[str, typer.Option(help="the job to run")],
+    settings: Settings,
+) -> None:
+    """Run one rank of a job's plan."""
     faulthandler.enable()
     reporter = Reporter(int(os.environ.get("RANK", "0")))
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     try:
-        return _run(arguments, from_arguments(arguments), reporter)
+        _run(RunFiles(plan, cluster, jobs), job, settings, reporter)
+        sys.stderr.flush()
+        # A thread of the heartbeat may still be talking to the store; nothing is left to do.
+        os._exit(0)
     except BaseException as error:
         traceback.print_exc()
         _explain(error, reporter)
         sys.stderr.flush()
         # Threads of torch that still wait for other ranks must not keep this one.
         os._exit(1)
+
+
+def main() -> None:
+    """Run one rank with the arguments of the command line."""
+    try:
+        app(prog_name="hulk.runtime.worker")
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
 
 
 def _explain(error: BaseException, reporter: Reporter) -> None:
@@ -121,7 +140,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
-def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) -> int:
+def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Ranks connect when they first talk: machines whose link is blocked need no connection.
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
@@ -132,7 +151,7 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
 
     from hulk.domain.check import check_plan
     from hulk.domain.gpu import Precision
-    from hulk.errors import InputError, nearest
+    from hulk.errors import nearest
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
     from hulk.io.plan_file import load_plan
@@ -143,11 +162,11 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     from hulk.runtime.seats import seat
     from hulk.runtime.train import train
 
-    plan, cluster, jobs = load_plan(Path(arguments.plan)), load_cluster(arguments.cluster), load_jobs(arguments.jobs)
+    plan, cluster, jobs = load_plan(Path(files.plan)), load_cluster(files.cluster), load_jobs(files.jobs)
     check_plan(plan, cluster, jobs)
-    if arguments.job not in plan.jobs:
-        raise InputError(f"no job {arguments.job!r} in this plan", hint=nearest(arguments.job, plan.jobs))
-    job = next(job for job in jobs if job.name == arguments.job)
+    if name not in plan.jobs:
+        raise InputError(f"no job {name!r} in this plan", hint=nearest(name, plan.jobs))
+    job = next(job for job in jobs if job.name == name)
     check_runnable(job, plan.jobs[job.name], settings)
     seating = seat(plan.jobs[job.name])
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -170,10 +189,7 @@ def _run(arguments: argparse.Namespace, settings: Settings, reporter: Reporter) 
     store = keep_touch(reporter, address=address, port=int(port), timeout=settings.timeout)
     train(Context(job, cluster, seating, here, settings, device), reporter)
     leave_together(store, rank=rank, size=size, patience=settings.timeout)
-    sys.stderr.flush()
-    # A thread of the heartbeat may still be talking to the store; nothing is left to do.
-    os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

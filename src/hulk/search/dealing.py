@@ -87,11 +87,14 @@ def _around(packed: Packed, job: int, centre: int, power: float, owner: Ints, fr
 
 @kernel
 def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
-    """Groups drawn at random: job after job takes a share of the power around some place that is free. Recipes and
-    times are left open."""
+    """Groups drawn at random: job after job takes a share of the power around some place that is free. Jobs that have
+    machines already keep them. Recipes and times are left open."""
     np.random.seed(seed)
     jobs, machines = packed.allowed.shape
-    deal.owner[:] = -1
+    is_given = np.zeros(jobs, np.bool_)
+    for m in range(machines):
+        if deal.owner[m] >= 0:
+            is_given[deal.owner[m]] = True
     keep_pins(packed, deal.owner)
     deal.recipes[:] = 0
     deal.seconds[:] = np.nan
@@ -100,6 +103,8 @@ def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
     parts = parts / parts.sum() * np.exp(np.random.uniform(np.log(0.1), 0.0))
     order = np.argsort(-np.log(packed.need) + 0.5 * np.random.normal(0, 1, jobs))
     for job in order:
+        if is_given[job]:
+            continue
         total, usable = 0.0, 0.0
         for m in range(machines):
             if packed.allowed[job, m]:

@@ -17,7 +17,7 @@ from hulk.cost.engine import Engine
 from hulk.cost.money import step_money
 from hulk.cost.step import durations, seconds_of
 from hulk.cost.sums import shares
-from hulk.cost.tables import Book, Links, empty_durations, make_book, make_links
+from hulk.cost.tables import Book, Hosts, Links, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Recompute, Sync
@@ -133,14 +133,12 @@ class JobSpace:
         if key not in self._books:
             self._books[key] = make_book(
                 self.job,
-                self.cluster,
-                [machine.name for machine in self.places.representatives],
+                Hosts(self.places.representatives, self.places.links),
                 ranks=self.degrees,
                 microbatch=settings.microbatch,
                 recompute=settings.recompute,
                 compute=self.compute,
                 engine=self.engine,
-                links=self.places.links,
             )
         return self._books[key]
 

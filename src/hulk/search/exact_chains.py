@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.arrays import Durations, Encoded, Tables, transfer_seconds
 from hulk.cost.compiled import kernel, lean, maker
-from hulk.cost.pipeline import run_pipeline
+from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.step import ALL, durations, link_seconds, stage_memory, step_seconds
 from hulk.search.fit import set_warmup
 
@@ -347,10 +347,11 @@ def time_chains(
                 set_warmup(plan, 0, extra, False, m)
                 if at_least(plan, out, m) + fixed >= seconds:
                     break
-                run_pipeline(
+                own = Passes(
                     out.forward[:stages], out.backward[:stages], out.latency[:stages], out.send_forward[:stages],
-                    out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages], m, passes,
+                    out.send_backward[:stages], out.blocking[:stages], plan.warmup[:stages],
                 )  # fmt: skip
+                run_pipeline(own, m, passes)
                 times[c, m] = passes[0, 2 * m - 1]
             if times[c, m] + fixed >= seconds:
                 times[c, m] = np.inf

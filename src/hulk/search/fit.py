@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from hulk.cost.arrays import FITS, Durations, Encoded, Tables
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.step import ALL, durations, stage_durations, stage_memory, step_seconds
-from hulk.cost.sync import buckets_of, gradient_sets, is_apart, set_bytes
+from hulk.cost.sync import buckets_of, is_apart, set_bytes
+from hulk.cost.sync_times import gradient_sets
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -24,6 +24,10 @@ _HOT, _COLD = 0.01, 3e-4
 # them get that far.
 _RACING, _MOST_RACING = 16, 64
 _ANSWERS = 4
+# Pipelines over many regions that are tried for a job no region holds, how much more memory than their state it takes,
+# how often machines are drawn for each, and how many of the deals found so take part in the race.
+_DRAWS = 10
+_MOST_WIDE, _SPARE, _WIDE = 6, (1.15, 1.25, 1.35, 1.5, 1.65), 5
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _CHUNK = 64
 _COMBINATIONS = 300  # tries, a few milliseconds
@@ -88,7 +92,7 @@ class GroupSearch:
         in a race that goes on `length` times as long as usual."""
         begin = time.monotonic()
         given = [self._looked(deal) for deal in starts]
-        drawn: list[Deal] = []
+        drawn = self.wide()[:_WIDE]
         racing = min(_MOST_RACING, max(1, round(length)) * _RACING)
         while len(given) + len(drawn) < racing:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
@@ -206,6 +210,35 @@ class GroupSearch:
         deal = empty_deal(self.packed)
         deal_out(self.packed, deal, self.draw_seed())
         return self.judged(deal.owner)
+
+    def wide(self) -> list[Deal]:
+        """Deals in which a job that no region holds takes what one, two or more pipelines over many regions need, the
+        others what is left; the best for each number of pipelines, best first. None where every job fits a region."""
+        packed, job = self.packed, int(np.argmax(self.packed.need))
+        regions = np.bincount(packed.region_of_machine, weights=packed.room)
+        if packed.need[job] <= regions.max() or not packed.allowed[job].any():
+            return []
+        found = []
+        for pipelines in range(1, _MOST_WIDE + 1):
+            deals = []
+            for spare in _SPARE * _DRAWS:
+                deal = empty_deal(packed)
+                deal.owner[self._holding(job, pipelines, spare)] = job
+                deal_out(packed, deal, self.draw_seed())
+                deals.append(self.judged(deal.owner))
+            found.append(min(deals, key=self.cost))
+        return sorted(found, key=self.cost)
+
+    def _holding(self, job: int, pipelines: int, spare: float) -> Ints:
+        """The machines a job may use with the most memory a GPU, or nearly so, enough of them for so many pipelines,
+        which share the optimizer's state, and for `spare` times what they need besides."""
+        packed = self.packed
+        state, optimizer = packed.scalars[job, 0], packed.scalars[job, 1]
+        need = packed.need[job] * (pipelines * state + optimizer) / (state + optimizer)
+        memory = packed.room / packed.gpus * np.exp(0.2 * self.rng.standard_normal(len(packed.gpus)))
+        order = np.argsort(-np.where(packed.allowed[job], memory, -1.0))[: int(packed.allowed[job].sum())]
+        enough = int(np.searchsorted(np.cumsum(packed.room[order]), spare * need)) + 1
+        return order[:enough]
 
     def _improved(self, deal: Deal, moves: int, share: float, stop: Callable[[], bool], pace: _Pace) -> Deal:
         """Annealed in pieces, so that the clock is seen: it cools by moves, or by the time until its `share` is used up

@@ -14,6 +14,7 @@ from hulk.domain.plan import Recompute
 from hulk.search.assign import machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost, time_cost
+from hulk.search.path import positions
 from hulk.search.skeleton import Settings
 
 Floats = NDArray[np.float64]
@@ -53,6 +54,7 @@ class Packed(NamedTuple):
     room: Floats  # [M] bytes of all its GPUs
     near: Ints  # [P, P] places by latency
     tours: Floats  # [3, P, P] what tours may go by: latency, seconds for a cut, and a network's word (or seconds again)
+    path: Ints  # [P] a place's position on one way through all of them, its hops short
     measured: NDArray[np.bool_]  # [P, P] whether the latency between two places was measured
     members: Ints  # machines by place
     first_member: Ints  # [P + 1]
@@ -112,6 +114,7 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
     for j, sizes in enumerate(sizes_of):
         padded[j, : len(sizes)] = sizes
     firsts = [space.tables(Settings(space.microbatches[0])) for space in spaces]
+    tours = _tours(common, firsts)
     return Packed(
         floats=np.concatenate(floats),
         ints=np.concatenate(ints),
@@ -138,7 +141,8 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         gpus=np.array([machine.gpus for machine in machines]),
         room=np.array([machine.memory * machine.gpus for machine in machines], float),
         near=np.argsort(near, axis=1, kind="stable"),
-        tours=_tours(common, firsts),
+        tours=tours,
+        path=positions(tours[1]),
         measured=places.measured(cluster),
         members=np.argsort(of_place, kind="stable"),
         first_member=np.searchsorted(np.sort(of_place), np.arange(len(places.representatives) + 1)),

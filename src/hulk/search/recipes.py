@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.arrays import Durations, Encoded
-from hulk.cost.compiled import inlined, inner, kernel, lean
+from hulk.cost.compiled import inlined, inner, kernel, lean, maker
 from hulk.cost.tables import empty_durations
 from hulk.search.fit import fit
 from hulk.search.memo import Memo, empty_memo, key_of, note, recall
@@ -23,19 +23,25 @@ Ints = NDArray[np.int64]
 # A recipe's columns. LENGTH: stages of a pipeline, aimed at; VARIANT: 2 × which microbatch size + recomputation.
 # SLOW_DEGREE: tensor parallel on machines whose GPUs are slower than the group's fastest. REVERSED: pipelines run from
 # the end of the tour to its begin. START: how many places are stronger than the one where the tour begins.
-# MIX: how places at the same distance, those of one region mostly, follow each other. TOUR: which distance is meant.
+# MIX: how places at the same distance, those of one region mostly, follow each other. TOUR: which distance is meant, or
+# PATH: the one way through all places.
 COLUMNS = 14
 DEGREE, LENGTH, WAY, FOLDED, VARIANT, EXTRA, GPIPE, BY_REGION, SHARD, SLOW_DEGREE, REVERSED = range(11)
 START, MIX, TOUR = range(11, COLUMNS)
-TOURS = 3
-# WAY: neighbours along a tour in one pipeline; in different ones at the same stage; blocks that end with a region.
-BLOCKS, STRIPES, REGIONS = range(3)
+TOURS, PATH = 4, 3
+# WAY: neighbours along a tour in one pipeline; in different ones at the same stage; blocks that end with a region; all
+# machines in all pipelines alike.
+WAYS = 4
+BLOCKS, STRIPES, REGIONS, TWINS = range(WAYS)
 LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
 PIPELINES = np.array([1, 2, 3, 4, 6, 8])
 EXTRAS = np.array([0, 1, 2, 4, 8, 12, 16, 24, 32])
 BUCKETS = 48
 NOTHING = -1e12  # seconds of a step of a job that has no machines: further from running than any that has some
 SAMPLES, FEW_SAMPLES = 24, 6
+_SHARED = 3.0  # times as many replicas as hold all their state themselves may fit where they share the optimizer's
+_MOST_TWINS = 8
+_TIGHT = 6.0  # replicas of its state that a group's memory would hold: with fewer, memory decides what fits
 
 
 class Bench(NamedTuple):
@@ -105,23 +111,20 @@ def make_bench(packed: Packed) -> Bench:
 
 
 @inner
-def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> int:
-    """The job's GPUs as slots along a tour: from a strong place always on to the nearest. Returns how many."""
-    places, count = packed.latency.shape[0], 0
-    fastest = 0.0
-    for p in range(places):
-        power = 0.0
-        for i in range(packed.first_member[p], packed.first_member[p + 1]):
-            m = packed.members[i]
-            if owner[m] == job:
-                power += packed.rate[job, m]
-                fastest = max(fastest, packed.rate[job, m] / packed.gpus[m])
-        bench.power[p] = power
-        if power > 0:
-            bench.order[count] = p
-            count += 1
-    if count == 0:
-        return 0
+def _go_along(packed: Packed, bench: Bench, count: int) -> None:
+    """The places in the order of the path."""
+    order = bench.order
+    for i in range(1, count):
+        place, k = order[i], i
+        while k > 0 and packed.path[order[k - 1]] > packed.path[place]:
+            order[k] = order[k - 1]
+            k -= 1
+        order[k] = place
+
+
+@inner
+def _go_near(packed: Packed, bench: Bench, count: int, recipe: Ints) -> None:
+    """The places from a strong one always on to the nearest."""
     for i in range(recipe[START] % count + 1):  # the strongest, the next strongest, … to the front
         strongest = i
         for k in range(i + 1, count):
@@ -139,6 +142,30 @@ def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints
             if way < least or (way == least and mixed < rank):
                 nearest, least, rank = k, way, mixed
         bench.order[i], bench.order[nearest] = bench.order[nearest], bench.order[i]
+
+
+@inner
+def _lay_slots(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> int:
+    """The job's GPUs as slots along a tour. Returns how many."""
+    places, count = packed.latency.shape[0], 0
+    fastest = 0.0
+    for p in range(places):
+        power = 0.0
+        for i in range(packed.first_member[p], packed.first_member[p + 1]):
+            m = packed.members[i]
+            if owner[m] == job:
+                power += packed.rate[job, m]
+                fastest = max(fastest, packed.rate[job, m] / packed.gpus[m])
+        bench.power[p] = power
+        if power > 0:
+            bench.order[count] = p
+            count += 1
+    if count == 0:
+        return 0
+    if recipe[TOUR] == PATH:
+        _go_along(packed, bench, count)
+    else:
+        _go_near(packed, bench, count, recipe)
     slots = 0
     for i in range(count):
         p = bench.order[i]
@@ -177,11 +204,74 @@ def _fold(bench: Bench, begin: int, end: int) -> None:
         return
 
 
+@maker
+def _end_pipeline(bench: Bench, p: int, written: int, recipe: Ints) -> None:
+    """The pipeline just written the way the recipe wants its ends."""
+    begin = bench.starts[p]
+    if recipe[FOLDED] == 1:
+        _fold(bench, begin, written)
+    if recipe[REVERSED] == 1:
+        bench.machine[begin:written] = bench.machine[begin:written][::-1].copy()
+        bench.ranks[begin:written] = bench.ranks[begin:written][::-1].copy()
+
+
+@inner
+def _serves_twins(packed: Packed, job: int, machine: int, count: int, power: float) -> bool:
+    """Whether a machine's part is of use to each of so many pipelines: it holds a layer, the optimizer's state shared
+    by all of them, and is fast enough for a good part of one. `power`: FLOP/s of the whole group."""
+    layers, gpus = packed.layers[job], packed.gpus[machine]
+    state, optimizer = packed.scalars[job, 0], packed.scalars[job, 1]
+    need = packed.need[job] / layers * (state + optimizer / count) / (state + optimizer)
+    part = gpus // count if count <= gpus else gpus
+    return bool(packed.room[machine] / gpus * part >= need and layers * packed.rate[job, machine] >= 0.5 * power)
+
+
+@maker
+def _shape_twins(packed: Packed, bench: Bench, job: int, slots: int, recipe: Ints) -> bool:
+    """Pipelines that go the same way, each with its part of every machine that is of use; machines with fewer GPUs than
+    there are pipelines are dealt out one by one. `slots` lie on the bench, those of a machine side by side."""
+    written, pipelines = 0, 0
+    power, gpus, last = 0.0, 0, -1
+    for i in range(slots):
+        if bench.slot_machine[i] != last:
+            last = bench.slot_machine[i]
+            power += packed.rate[job, last]
+            gpus += packed.gpus[last]
+    count = max(1, int(gpus / (recipe[LENGTH] * recipe[DEGREE]) + 0.5))
+    for p in range(count):
+        bench.starts[pipelines] = written
+        single, i = 0, 0
+        while i < slots:
+            machine, ranks = bench.slot_machine[i], bench.slot_ranks[i]
+            while i < slots and bench.slot_machine[i] == machine:
+                i += 1
+            if count > 1 and not _serves_twins(packed, job, machine, count, power):
+                continue
+            own = packed.gpus[machine] // count
+            if own > 0:
+                ranks = packed.degree[job, min(ranks, own)]
+                repeats = own // ranks
+            else:
+                repeats = packed.gpus[machine] // ranks if single % count == p else 0
+                single += 1
+            for _ in range(repeats):
+                bench.machine[written], bench.ranks[written] = machine, ranks
+                written += 1
+        if written > bench.starts[pipelines]:
+            _end_pipeline(bench, pipelines, written, recipe)
+            pipelines += 1
+    bench.starts[pipelines] = written
+    bench.pipelines[0] = pipelines
+    return written > 0
+
+
 @kernel
 def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> bool:
     """Make the job's pipelines: `machine`, `ranks` and `starts` of the bench. False where it has no machines."""
     slots = _lay_slots(packed, bench, job, owner, recipe)
     layers, length = packed.layers[job], recipe[LENGTH]
+    if recipe[WAY] == TWINS:
+        return _shape_twins(packed, bench, job, slots, recipe)
     pipelines, written, begin = 0, 0, 0
     while begin < slots:
         end = slots
@@ -204,12 +294,7 @@ def shape(packed: Packed, bench: Bench, job: int, owner: Ints, recipe: Ints) -> 
                 for k in range(begin + i * size // count, begin + (i + 1) * size // count):
                     bench.machine[written], bench.ranks[written] = bench.slot_machine[k], bench.slot_ranks[k]
                     written += 1
-            if recipe[FOLDED] == 1:
-                _fold(bench, bench.starts[pipelines], written)
-            if recipe[REVERSED] == 1:
-                begun = bench.starts[pipelines]
-                bench.machine[begun:written] = bench.machine[begun:written][::-1].copy()
-                bench.ranks[begun:written] = bench.ranks[begun:written][::-1].copy()
+            _end_pipeline(bench, pipelines, written, recipe)
             pipelines += 1
         begin = end
     bench.starts[pipelines] = written
@@ -278,19 +363,26 @@ def size_of(packed: Packed, job: int, owner: Ints) -> tuple[int, float]:
 @inner
 def _draw_length(slots: int, replicas: float) -> int:
     """Stages of a pipeline: few, or so many that there are few pipelines, or about as many pipelines as memory can
-    hold."""
+    hold; never more pipelines than could be held with all that replicas share spread over them."""
     draw = np.random.random()
+    most = max(1, int(_SHARED * replicas))
+    length = -(-slots // most)
     if draw < 0.4:
-        return int(min(slots, LENGTHS[np.random.randint(0, len(LENGTHS))]))
+        return int(max(length, min(slots, LENGTHS[np.random.randint(0, len(LENGTHS))])))
     pipelines = PIPELINES[np.random.randint(0, len(PIPELINES))]
     if draw < 0.7:
         pipelines = min(slots, max(1, int(replicas / np.random.uniform(1, 3))))
-    return int(-(-slots // pipelines))
+    return int(max(length, -(-slots // pipelines)))
 
 
 @lean
 def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
-    """Any recipe, its microbatch such that each pipeline has enough to do, half of the time."""
+    """Any recipe, its microbatch such that each pipeline has enough to do, half of the time. Where memory holds few
+    replicas, mostly one that takes little of it."""
+    is_tight = replicas < _TIGHT and np.random.random() < 0.8
+    if is_tight and np.random.random() < 0.5:
+        frugal_recipe(packed, job, gpus, 1 + np.random.randint(0, _MOST_TWINS), recipe)
+        return
     most = packed.degree.shape[1] - 1
     degree = packed.degree[job, min(most, 1 << np.random.randint(0, 4))]
     slow = degree if np.random.random() < 0.75 else packed.degree[job, min(most, 1 << np.random.randint(0, 4))]
@@ -301,22 +393,36 @@ def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: In
     slots = max(1, gpus // degree)
     length = min(_draw_length(slots, replicas), packed.layers[job])
     recipe[DEGREE], recipe[LENGTH] = degree, length
-    recipe[WAY] = np.random.randint(0, 3)
+    recipe[WAY] = np.random.randint(0, WAYS)
     recipe[FOLDED] = 1 if packed.tied[job] and np.random.random() < 0.6 else 0
     sizes = 1
     while sizes < packed.sizes.shape[1] and packed.sizes[job, sizes] > 0:
         sizes += 1
-    size = np.random.randint(0, sizes)
-    if np.random.random() < 0.5:
+    size = 0 if is_tight else np.random.randint(0, sizes)
+    if not is_tight and np.random.random() < 0.5:
         wanted = slots if length == 1 else 4 * slots
         size = 0
         while size + 1 < sizes and packed.batch[job] // packed.sizes[job, size + 1] >= wanted:
             size += 1
-    recipe[VARIANT] = 2 * size + (1 if np.random.random() < 0.3 else 0)
-    recipe[EXTRA] = 0 if length == 1 else EXTRAS[np.random.randint(0, len(EXTRAS))]
+    recipe[VARIANT] = 2 * size + (1 if np.random.random() < (0.9 if is_tight else 0.3) else 0)
+    recipe[EXTRA] = 0 if length == 1 else EXTRAS[np.random.randint(0, 4 if is_tight else len(EXTRAS))]
     recipe[GPIPE] = 0
     recipe[BY_REGION] = 1 if np.random.random() < 0.5 else 0
     recipe[SHARD] = 1 if np.random.random() < 0.8 else 0
+
+
+@lean
+def frugal_recipe(packed: Packed, job: int, gpus: int, pipelines: int, recipe: Ints) -> None:
+    """A recipe for a job that needs much of what there is: pipelines that go the same way through all places, their
+    slots as wide as they can be, and as little memory as there are ways to save it."""
+    recipe[:] = 0
+    degree = packed.degree[job, min(packed.degree.shape[1] - 1, 8)]
+    recipe[DEGREE] = recipe[SLOW_DEGREE] = degree
+    recipe[LENGTH] = max(1, int(gpus / (degree * pipelines) + 0.5))
+    recipe[WAY], recipe[TOUR] = TWINS, PATH
+    recipe[VARIANT], recipe[EXTRA] = 1, EXTRAS[np.random.randint(0, 3)]
+    recipe[SHARD], recipe[REVERSED] = 1, np.random.randint(0, 2)
+    recipe[BY_REGION] = 1 if np.random.random() < 0.8 else 0
 
 
 @lean
@@ -341,7 +447,7 @@ def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: 
         if which != 0:
             recipe[SLOW_DEGREE] = degree
     elif draw < 0.45:
-        recipe[WAY] = np.random.randint(0, 3)
+        recipe[WAY] = np.random.randint(0, WAYS)
     elif draw < 0.48:
         recipe[REVERSED] = 1 - recipe[REVERSED]
     elif draw < 0.5:
@@ -406,6 +512,8 @@ def look(
             trial[:] = served[job, bucket]
             if trial[DEGREE] == 0 or np.array_equal(trial, recipe):
                 continue
+        elif i < 2 + _MOST_TWINS and samples == SAMPLES and replicas < _TIGHT:
+            frugal_recipe(packed, job, gpus, i - 1, trial)
         elif i < tries:
             draw_recipe(packed, job, gpus, replicas, trial)
         else:

@@ -13,37 +13,70 @@ from hulk.search.recipes import BY_REGION, EXTRA, EXTRAS, GPIPE, SHARD, VARIANT,
 Ints = NDArray[np.int64]
 
 
+# What may change, and how likely one is drawn beside the others.
+MOVES = {
+    "switch": 3,
+    "move slot": 1,
+    "move run": 2,
+    "drop slot": 1,
+    "use idle GPUs": 1,
+    "swap slots": 1,
+    "swap runs": 2,
+    "turn": 1,
+    "reverse": 1,
+    "reslice": 2,
+    "resplit": 2,
+    "split": 1,
+    "merge": 1,
+    "drop pipeline": 1,
+    "move region": 2,
+    "reverse all": 1,
+    "resplit all": 1,
+}
+(
+    _SWITCH, _MOVE_SLOT, _MOVE_RUN, _DROP_SLOT, _USE_IDLE, _SWAP_SLOTS, _SWAP_RUNS, _TURN, _REVERSE, _RESLICE, _RESPLIT,
+    _SPLIT, _MERGE, _DROP_PIPELINE, _MOVE_REGION, _REVERSE_ALL, _RESPLIT_ALL,
+) = range(len(MOVES))  # fmt: skip
+_DRAWN = np.repeat(np.arange(len(MOVES)), list(MOVES.values()))
+
+
 @kernel
 def reshape(packed: Packed, bench: Bench, job: int, recipe: Ints) -> bool:
     """One change drawn at random; `recipe` has the job's switches and is changed in place."""
-    kind = np.random.randint(0, 20)
-    if kind < 3:
+    kind = _DRAWN[np.random.randint(0, len(_DRAWN))]
+    if kind == _SWITCH:
         return _change_switches(packed, job, recipe)
-    if kind == 3:
+    if kind == _MOVE_SLOT:
         return _move_slot(bench)
-    if kind < 6:
+    if kind == _MOVE_RUN:
         return _move_run(bench)
-    if kind == 6:
+    if kind == _DROP_SLOT:
         return _drop_slot(bench)
-    if kind == 7:
+    if kind == _USE_IDLE:
         return _use_idle_gpus(packed, bench, job)
-    if kind == 8:
+    if kind == _SWAP_SLOTS:
         return _swap_slots(bench)
-    if kind < 11:
+    if kind == _SWAP_RUNS:
         return _swap_runs(bench)
-    if kind == 11:
+    if kind == _TURN:
         return _turn(bench)
-    if kind == 12:
-        return _reverse(bench)
-    if kind < 15:
+    if kind == _REVERSE:
+        return _reverse(bench, False)
+    if kind == _RESLICE:
         return _reslice(packed, bench, job)
-    if kind < 17:
+    if kind == _RESPLIT:
         return _resplit(packed, bench, job)
-    if kind == 17:
+    if kind == _SPLIT:
         return _split(bench)
-    if kind == 18:
+    if kind == _MERGE:
         return _merge(bench)
-    return _drop_pipeline(bench)
+    if kind == _DROP_PIPELINE:
+        return _drop_pipeline(bench)
+    if kind == _MOVE_REGION:
+        return _move_region(packed, bench)
+    if kind == _REVERSE_ALL:
+        return _reverse(bench, True)
+    return _resplit_all(packed, bench, job)
 
 
 @lean
@@ -236,17 +269,65 @@ def _turn(bench: Bench) -> bool:
 
 
 @inner
-def _reverse(bench: Bench) -> bool:
-    """Part of a pipeline the other way round."""
-    p, i = _any_slot(bench)
-    j = np.random.randint(bench.starts[p], bench.starts[p + 1])
-    if i == j:
-        return False
-    low, high = min(i, j), max(i, j)
+def _is_as_long(bench: Bench, p: int, q: int) -> bool:
+    """Whether two pipelines have as many stages, so that what is done to one can be done to the other."""
+    return bool(bench.starts[p + 1] - bench.starts[p] == bench.starts[q + 1] - bench.starts[q])
+
+
+@inner
+def _turn_round(bench: Bench, begin: int, end: int) -> None:
+    """Slots `begin` to `end` the other way round."""
+    low, high = begin, end - 1
     while low < high:
         bench.machine[low], bench.machine[high] = bench.machine[high], bench.machine[low]
         bench.ranks[low], bench.ranks[high] = bench.ranks[high], bench.ranks[low]
         low, high = low + 1, high - 1
+
+
+@inner
+def _reverse(bench: Bench, everywhere: bool) -> bool:
+    """Part of a pipeline the other way round; or of all that are as long."""
+    p, i = _any_slot(bench)
+    j = np.random.randint(bench.starts[p], bench.starts[p + 1])
+    if i == j:
+        return False
+    begin, end = min(i, j) - bench.starts[p], max(i, j) + 1 - bench.starts[p]
+    for q in range(bench.pipelines[0]):
+        if q == p or (everywhere and _is_as_long(bench, p, q)):
+            _turn_round(bench, bench.starts[q] + begin, bench.starts[q] + end)
+    return True
+
+
+@inner
+def _region_around(packed: Packed, bench: Bench, p: int, at: int) -> tuple[int, int]:
+    """Neighbouring slots of one region: begin and end of those that a slot is among."""
+    region, begin, end = packed.region_of_machine[bench.machine[at]], at, at + 1
+    while begin > bench.starts[p] and packed.region_of_machine[bench.machine[begin - 1]] == region:
+        begin -= 1
+    while end < bench.starts[p + 1] and packed.region_of_machine[bench.machine[end]] == region:
+        end += 1
+    return begin, end
+
+
+@inner
+def _move_region(packed: Packed, bench: Bench) -> bool:
+    """A region's or a machine's slots to the edge of another region's, in all pipelines that are as long: those that go
+    the same way go on doing so."""
+    p, at = _any_slot(bench)
+    begin, end = _region_around(packed, bench, p, at) if np.random.random() < 0.5 else _run_around(bench, p, at)
+    other = np.random.randint(bench.starts[p], bench.starts[p + 1])
+    before, after = _region_around(packed, bench, p, other)
+    to = before if np.random.random() < 0.5 else after
+    if begin <= to <= end:
+        return False
+    low, middle, high = (to, begin, end) if to < begin else (begin, end, to)
+    for q in range(bench.pipelines[0]):
+        if q == p or _is_as_long(bench, p, q):
+            shift = bench.starts[q] - bench.starts[p]
+            # Two neighbouring parts change places: each is turned round, then both together.
+            _turn_round(bench, low + shift, middle + shift)
+            _turn_round(bench, middle + shift, high + shift)
+            _turn_round(bench, low + shift, high + shift)
     return True
 
 
@@ -297,6 +378,24 @@ def _is_degree(packed: Packed, job: int, ranks: int) -> bool:
 def _resplit(packed: Packed, bench: Bench, job: int) -> bool:
     """A slot becomes two neighbours, or two neighbours of one machine become one: a machine may be cut unevenly."""
     p, at = _any_slot(bench)
+    return _resplit_at(packed, bench, job, p, at, np.random.random())
+
+
+@inner
+def _resplit_all(packed: Packed, bench: Bench, job: int) -> bool:
+    """The same at the same stage of all pipelines that are as long."""
+    p, at = _any_slot(bench)
+    length, stage, draw = bench.starts[p + 1] - bench.starts[p], at - bench.starts[p], np.random.random()
+    for q in range(bench.pipelines[0]):
+        is_alike = bench.starts[q + 1] - bench.starts[q] == length
+        if is_alike and not _resplit_at(packed, bench, job, q, bench.starts[q] + stage, draw):
+            return False
+    return True
+
+
+@inner
+def _resplit_at(packed: Packed, bench: Bench, job: int, p: int, at: int, draw: float) -> bool:
+    """Slot `at` of pipeline p with the next one of its machine, or in two, where the number drawn says."""
     machine, ranks = bench.machine[at], bench.ranks[at]
     if at + 1 < bench.starts[p + 1] and bench.machine[at + 1] == machine:
         both = ranks + bench.ranks[at + 1]
@@ -306,7 +405,7 @@ def _resplit(packed: Packed, bench: Bench, job: int) -> bool:
             return True
     if ranks < 2:
         return False
-    part = packed.degree[job, np.random.randint(1, ranks)]
+    part = packed.degree[job, 1 + int(draw * (ranks - 1))]
     if not (_is_degree(packed, job, part) and _is_degree(packed, job, ranks - part)):
         return False
     bench.ranks[at] = ranks - part

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hulk.cost.traffic import Wire
-from hulk.simulate.clock import Clock
 from hulk.simulate.network import Network
 
 
@@ -30,7 +29,6 @@ class Connection:
     """First come, first served. An overlapped connection is free for the next message when one is sent; a blocking one,
     which carries both directions, when one has arrived."""
 
-    clock: Clock
     network: Network
     blocking: bool
     _waiting: deque[tuple[Wire, float, Delivered]] = field(default_factory=deque)
@@ -48,7 +46,7 @@ class Connection:
         if not self._held:
             return
         wire, stretch, delivered = self._waiting.popleft()
-        clock = self.clock
+        clock = self.network.clock
         start = clock.now
 
         def on_the_wire() -> None:

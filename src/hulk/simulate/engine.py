@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hulk.cost.arrays import Floats
-from hulk.cost.play import MOST_AGAIN, flatten, in_each_others_way
+from hulk.cost.flat import flatten, in_each_others_way
+from hulk.cost.play import MOST_AGAIN
 from hulk.cost.prepared import Prepared
 from hulk.cost.rolling import Stretch, steady_seconds
 from hulk.cost.traffic import Fabric
@@ -87,7 +88,7 @@ def _one_step(
 
         ready = [0.0] * len(one.stages) if again[index] else begin[starts[index] : starts[index + 1]].tolist()
         jitter = jitters[index]
-        JobRun(one, clock=clock, network=network, fabric=network.fabric, jitter=jitter, ready=ready, done=done).start()
+        JobRun(one, network=network, jitter=jitter, ready=ready, done=done).start()
 
     for index in range(len(prepared)):
         go(index)

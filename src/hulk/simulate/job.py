@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hulk.cost.prepared import Prepared
-from hulk.cost.traffic import Fabric, Traffic
-from hulk.simulate.clock import Clock
+from hulk.cost.traffic import Traffic
 from hulk.simulate.jitter import Jitter
 from hulk.simulate.network import Network
 from hulk.simulate.pipeline import PipelineRun
@@ -16,15 +15,13 @@ from hulk.simulate.sync import SyncRun
 
 
 class JobRun:
-    """Plays one job on a clock and a network that all jobs share."""
+    """Plays one job on a network, and its clock, that all jobs share."""
 
     def __init__(
         self,
         prepared: Prepared,
         *,
-        clock: Clock,
         network: Network,
-        fabric: Fabric,
         jitter: Jitter,
         ready: Sequence[float],
         done: Callable[[JobRun], None],
@@ -33,10 +30,9 @@ class JobRun:
         begin. `done` is called when the step is over."""
         self._prepared = prepared
         self._log = log = SpanLog(prepared)
-        traffic = Traffic(prepared, fabric)
+        traffic = Traffic(prepared, network.fabric)
         sync = SyncRun(
             prepared,
-            clock=clock,
             network=network,
             traffic=traffic,
             jitter=jitter,
@@ -47,7 +43,6 @@ class JobRun:
             PipelineRun(
                 prepared,
                 index,
-                clock=clock,
                 network=network,
                 traffic=traffic,
                 jitter=jitter,

@@ -15,7 +15,6 @@ from hulk.cost.compiled import plain
 from hulk.cost.pipeline import pass_at
 from hulk.cost.prepared import Prepared
 from hulk.cost.traffic import Traffic, Wire
-from hulk.simulate.clock import Clock
 from hulk.simulate.connection import Connection, Passage
 from hulk.simulate.jitter import Jitter
 from hulk.simulate.network import Network
@@ -78,7 +77,6 @@ class PipelineRun:
         prepared: Prepared,
         index: int,
         *,
-        clock: Clock,
         network: Network,
         traffic: Traffic,
         jitter: Jitter,
@@ -89,7 +87,7 @@ class PipelineRun:
         """Lay out stages and connections and draw the jitter; nothing runs yet. `ready`: when each of the job's stages
         can begin."""
         self._ready = ready
-        self._clock = clock
+        self._clock = network.clock
         self._log = log
         self._last_pass = last_pass
         encoded, durations = prepared.encoded, prepared.durations
@@ -107,8 +105,8 @@ class PipelineRun:
             for n in range(begin, begin + count)
         ]
         for s, blocking in enumerate(self._blocking):
-            down = Connection(clock, network, blocking=blocking)
-            up = down if blocking else Connection(clock, network, blocking=False)
+            down = Connection(network, blocking=blocking)
+            up = down if blocking else Connection(network, blocking=False)
             for sender, receiver, connection in ((s, s + 1, down), (s + 1, s, up)):
                 wire = traffic.message(begin + sender, begin + receiver)
                 direction = _Direction(sender, receiver, wire, connection, jitter.factors(microbatches))

@@ -10,7 +10,7 @@ from functools import partial
 
 from hulk.cost.prepared import Prepared
 from hulk.cost.traffic import Phases, Traffic, sums_of
-from hulk.simulate.clock import Action, Clock
+from hulk.simulate.clock import Action
 from hulk.simulate.jitter import Jitter
 from hulk.simulate.network import Network
 from hulk.simulate.result import SpanKind
@@ -25,7 +25,6 @@ class SyncRun:
         self,
         prepared: Prepared,
         *,
-        clock: Clock,
         network: Network,
         traffic: Traffic,
         jitter: Jitter,
@@ -34,7 +33,7 @@ class SyncRun:
     ) -> None:
         """Lay out what waits for what and draw the jitter; nothing runs yet. `done` is called when the step is over."""
         self._prepared = prepared
-        self._clock = clock
+        self._clock = network.clock
         self._network = network
         self._log = log
         count = len(prepared.stages)

@@ -48,36 +48,24 @@ def _layers(architecture: Architecture, sequence: int, target: int | None) -> tu
 
 
 def _single_stack(architecture: Architecture, sequence: int) -> tuple[Layer, ...]:
-    hidden_state = sequence * architecture.hidden
-    first = embedding(architecture, sequence).layer(
+    return (*_first_stack(architecture, "block", architecture.layers, sequence), _head(architecture, sequence))
+
+
+def _first_stack(architecture: Architecture, name: str, count: int, rows: int) -> list[Layer]:
+    """The embedding, and `count` blocks over `rows` tokens."""
+    hidden_state = rows * architecture.hidden
+    first = embedding(architecture, rows).layer(
         "embedding", LayerKind.EMBEDDING, shape="embedding", output=hidden_state, reductions=1
     )
-    blocks = _blocks(
-        architecture,
-        "block",
-        architecture.layers,
-        _block(architecture, sequence),
-        output=hidden_state,
-        moment=_moment(architecture, sequence),
-    )
-    return (first, *blocks, _head(architecture, sequence))
+    part, moment = _block(architecture, rows), _moment(architecture, rows)
+    return [first, *_blocks(architecture, name, count, part, output=hidden_state, moment=moment)]
 
 
 def _encoder_decoder(architecture: Architecture, *, sequence: int, target: int) -> tuple[Layer, ...]:
     """Encoder, then decoder. The decoder's layers pass the encoder's output on beside their own, since the
     cross-attention of every later block needs it."""
     encoded, decoded = sequence * architecture.hidden, target * architecture.hidden
-    first = embedding(architecture, sequence).layer(
-        "embedding", LayerKind.EMBEDDING, shape="embedding", output=encoded, reductions=1
-    )
-    encoder = _blocks(
-        architecture,
-        "encoder block",
-        architecture.encoder_layers,
-        _block(architecture, sequence),
-        output=encoded,
-        moment=_moment(architecture, sequence),
-    )
+    encoder = _first_stack(architecture, "encoder block", architecture.encoder_layers, sequence)
     between = decoder_embedding(architecture, rows=target, encoder_rows=sequence).layer(
         "decoder embedding",
         LayerKind.EMBEDDING,
@@ -96,7 +84,7 @@ def _encoder_decoder(architecture: Architecture, *, sequence: int, target: int) 
         reductions=3,
         moment=_moment(architecture, target),
     )
-    return (first, *encoder, between, *decoder, _head(architecture, target))
+    return (*encoder, between, *decoder, _head(architecture, target))
 
 
 def _block(architecture: Architecture, rows: int) -> Part:

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from hulk.runtime.models.lean import project
+
 Tensors = tuple[torch.Tensor, ...]
 Local = dict[str, Any]
 """What layers of one stage share during one forward pass (masks, position biases); it never crosses a link."""
@@ -93,13 +95,40 @@ def window_mask(length: int, window: int, like: torch.Tensor) -> torch.Tensor:
     return torch.zeros(length, length, dtype=like.dtype, device=like.device).masked_fill(~seen, floor)[None, None]
 
 
-def prepare_causal(tensors: Tensors, local: Local, config: Any) -> None:
-    """`local["mask"]` for a block whose attention is causal: fused attention knows by itself and takes none."""
-    if "mask" not in local:
-        eager = config._attn_implementation == "eager"
-        local["mask"] = causal_mask(tensors[-1].shape[1], tensors[-1]) if eager else None
-
-
 def positions(ids: torch.Tensor, offset: int = 0) -> torch.Tensor:
     """Position numbers of a batch without padding: (1, length)."""
     return torch.arange(offset, offset + ids.shape[1], device=ids.device)[None]
+
+
+class CausalBlock(LayerModule):
+    """A decoder's block, as transformers calls it: hidden states and a mask, which fused attention does without."""
+
+    again = True
+
+    def __init__(self, block: Any, config: Any) -> None:
+        super().__init__()
+        self.block, self.config = block, config
+
+    def prepare(self, tensors: Tensors, local: Local) -> None:
+        """The causal mask."""
+        if "mask" not in local:
+            eager = self.config._attn_implementation == "eager"
+            local["mask"] = causal_mask(tensors[-1].shape[1], tensors[-1]) if eager else None
+
+    def run(self, tensors: Tensors, local: Local) -> Tensors:
+        """Hidden states to hidden states."""
+        return (self.block(tensors[0], attention_mask=local["mask"]),)
+
+
+class NormHead(LayerModule):
+    """Final norm and output projection."""
+
+    styles: ClassVar[Styles] = {"lm_head": Style.LOGITS}
+
+    def __init__(self, norm: nn.Module, lm_head: nn.Linear) -> None:
+        super().__init__()
+        self.norm, self.lm_head = norm, lm_head
+
+    def run(self, tensors: Tensors, local: Local) -> Tensors:
+        """Hidden states to logits."""
+        return (project(self.lm_head, self.norm(tensors[0])),)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hulk.runtime.models.base import (
+    CausalBlock,
     LayerModule,
     Local,
+    NormHead,
     Style,
     Styles,
     Tensors,
     causal_mask,
     positions,
-    prepare_causal,
     window_mask,
 )
-from hulk.runtime.models.lean import fused, project, weighed
+from hulk.runtime.models.lean import fused, weighed
 
 
 class GptEmbedding(LayerModule):
@@ -33,7 +34,7 @@ class GptEmbedding(LayerModule):
         return (self.drop(self.wte(ids) + self.wpe(positions(ids))),)
 
 
-class Gpt2Block(LayerModule):
+class Gpt2Block(CausalBlock):
     """One GPT-2 block."""
 
     styles: ClassVar[Styles] = {
@@ -42,24 +43,11 @@ class Gpt2Block(LayerModule):
         "block.mlp.c_fc": Style.COLUMNS,
         "block.mlp.c_proj": Style.ROWS,
     }
-    again = True
-
-    def __init__(self, block: Any, config: Any) -> None:
-        super().__init__()
-        self.block, self.config = block, config
-
-    def prepare(self, tensors: Tensors, local: Local) -> None:
-        """The causal mask."""
-        prepare_causal(tensors, local, self.config)
 
     def divide(self, ranks: int) -> None:
         """Queries, keys and values of this rank's heads."""
         self.block.attn.split_size //= ranks
         self.block.attn.num_heads //= ranks
-
-    def run(self, tensors: Tensors, local: Local) -> Tensors:
-        """Hidden states to hidden states."""
-        return (self.block(tensors[0], attention_mask=local["mask"]),)
 
 
 class GptNeoBlock(LayerModule):
@@ -120,27 +108,17 @@ class GptNeoBlock(LayerModule):
         return (hidden + block.mlp(block.ln_2(hidden)),)
 
 
-class GptHead(LayerModule):
-    """Final norm and output projection."""
-
-    styles: ClassVar[Styles] = {"lm_head": Style.LOGITS}
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.ln_f, self.lm_head = model.transformer.ln_f, model.lm_head
-
-    def run(self, tensors: Tensors, local: Local) -> Tensors:
-        """Hidden states to logits."""
-        return (project(self.lm_head, self.ln_f(tensors[0])),)
-
-
 def gpt2_layers(model: Any) -> list[LayerModule]:
     """The layers of GPT2LMHeadModel."""
-    core = model.transformer
-    return [GptEmbedding(core), *(Gpt2Block(block, model.config) for block in core.h), GptHead(model)]
+    return _layers(model, Gpt2Block)
 
 
 def gpt_neo_layers(model: Any) -> list[LayerModule]:
     """The layers of GPTNeoForCausalLM."""
+    return _layers(model, GptNeoBlock)
+
+
+def _layers(model: Any, kind: type[Gpt2Block | GptNeoBlock]) -> list[LayerModule]:
     core = model.transformer
-    return [GptEmbedding(core), *(GptNeoBlock(block, model.config) for block in core.h), GptHead(model)]
+    blocks = (kind(block, model.config) for block in core.h)
+    return [GptEmbedding(core), *blocks, NormHead(core.ln_f, model.lm_head)]

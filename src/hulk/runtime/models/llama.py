@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions, prepare_causal
-from hulk.runtime.models.lean import project
+from hulk.runtime.models.base import CausalBlock, LayerModule, Local, NormHead, Style, Styles, Tensors, positions
 
 
 class LlamaEmbedding(LayerModule):
@@ -22,7 +21,7 @@ class LlamaEmbedding(LayerModule):
         return (self.embed_tokens(tensors[0]),)
 
 
-class LlamaBlock(LayerModule):
+class LlamaBlock(CausalBlock):
     """One decoder layer, with the model's rotary embedding, which has no parameters."""
 
     styles: ClassVar[Styles] = {
@@ -34,15 +33,14 @@ class LlamaBlock(LayerModule):
         "block.mlp.up_proj": Style.COLUMNS,
         "block.mlp.down_proj": Style.ROWS,
     }
-    again = True
 
     def __init__(self, block: Any, rotary: Any, config: Any) -> None:
-        super().__init__()
-        self.block, self.rotary, self.config = block, rotary, config
+        super().__init__(block, config)
+        self.rotary = rotary
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The causal mask and the rotations."""
-        prepare_causal(tensors, local, self.config)
+        super().prepare(tensors, local)
         if "rotations" not in local:
             local["rotations"] = self.rotary(tensors[0], position_ids=positions(tensors[0]))
 
@@ -51,22 +49,8 @@ class LlamaBlock(LayerModule):
         return (self.block(tensors[0], attention_mask=local["mask"], position_embeddings=local["rotations"]),)
 
 
-class LlamaHead(LayerModule):
-    """Final norm and output projection."""
-
-    styles: ClassVar[Styles] = {"lm_head": Style.LOGITS}
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.norm, self.lm_head = model.model.norm, model.lm_head
-
-    def run(self, tensors: Tensors, local: Local) -> Tensors:
-        """Hidden states to logits."""
-        return (project(self.lm_head, self.norm(tensors[0])),)
-
-
 def llama_layers(model: Any) -> list[LayerModule]:
     """The layers of LlamaForCausalLM."""
     core = model.model
     blocks = (LlamaBlock(block, core.rotary_emb, model.config) for block in core.layers)
-    return [LlamaEmbedding(core), *blocks, LlamaHead(model)]
+    return [LlamaEmbedding(core), *blocks, NormHead(core.norm, model.lm_head)]

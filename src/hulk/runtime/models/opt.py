@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions, prepare_causal
+from hulk.runtime.models.base import CausalBlock, LayerModule, Local, Style, Styles, Tensors, positions
 from hulk.runtime.models.lean import project
 
 
@@ -27,7 +27,7 @@ class OptEmbedding(LayerModule):
         return (self.project_in(self.embed_tokens(ids)) + where,)
 
 
-class OptBlock(LayerModule):
+class OptBlock(CausalBlock):
     """One decoder layer."""
 
     styles: ClassVar[Styles] = {
@@ -38,23 +38,10 @@ class OptBlock(LayerModule):
         "block.fc1": Style.COLUMNS,
         "block.fc2": Style.ROWS,
     }
-    again = True
-
-    def __init__(self, block: Any, config: Any) -> None:
-        super().__init__()
-        self.block, self.config = block, config
-
-    def prepare(self, tensors: Tensors, local: Local) -> None:
-        """The causal mask."""
-        prepare_causal(tensors, local, self.config)
 
     def divide(self, ranks: int) -> None:
         """This rank's heads."""
         self.block.self_attn.num_heads //= ranks
-
-    def run(self, tensors: Tensors, local: Local) -> Tensors:
-        """Hidden states to hidden states."""
-        return (self.block(tensors[0], attention_mask=local["mask"]),)
 
 
 class OptHead(LayerModule):

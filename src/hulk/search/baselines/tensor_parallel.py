@@ -30,7 +30,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.report import Breakdown
 from hulk.cost.step import stage_memory
-from hulk.cost.sync import by_region_seconds, ring_seconds
+from hulk.cost.sync_times import by_region_seconds, ring_seconds
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Recompute
