@@ -31,7 +31,8 @@ from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.files import bundled_names
 from hulk.io.gpus import gpu
@@ -131,11 +132,13 @@ def draw_plan(rng: Random, name: str, gpus: list[tuple[str, int]]) -> tuple[Job,
     size = rng.choice((1, 2, 4, 8))
     plan = JobPlan(
         tuple(pipelines),
-        microbatch_size=size,
-        schedule=Schedule.parse(rng.choice(("1f1b", "1f1b", "1f1b+1", "1f1b+4", "gpipe"))),
-        recompute=rng.choice(tuple(Recompute)),
-        sync=rng.choice(tuple(Sync)),
-        shard_optimizer=len(pipelines) > 1 and rng.random() < 0.5,
+        Options(
+            microbatch_size=size,
+            schedule=Schedule.parse(rng.choice(("1f1b", "1f1b", "1f1b+1", "1f1b+4", "gpipe"))),
+            recompute=rng.choice(tuple(Recompute)),
+            sync=rng.choice(tuple(Sync)),
+            shard_optimizer=len(pipelines) > 1 and rng.random() < 0.5,
+        ),
     )
     batch = size * sum(pipeline.microbatches for pipeline in pipelines)
     return Job(name, model, global_batch=batch, precision=rng.choice((Precision.BF16, Precision.FP32))), plan

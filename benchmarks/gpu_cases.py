@@ -34,7 +34,8 @@ from typing import Any
 
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import InputError
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
@@ -79,11 +80,13 @@ def write_files(row: Row, folder: Path) -> None:
         stage = Stage("box", (0,), 0, layers - 1)
         plan = JobPlan(
             (Pipeline((stage,), row["microbatches"]),),
-            microbatch_size=row["microbatch"],
-            schedule=Schedule.parse("1f1b"),
-            recompute=Recompute(row.get("recompute", "none")),
-            sync=Sync.RING,
-            shard_optimizer=False,
+            Options(
+                microbatch_size=row["microbatch"],
+                schedule=Schedule.parse("1f1b"),
+                recompute=Recompute(row.get("recompute", "none")),
+                sync=Sync.RING,
+                shard_optimizer=False,
+            ),
         )
         save_plan(Plan({JOB: plan}), folder / "plan.json", cluster="one")
 

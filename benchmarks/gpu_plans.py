@@ -154,12 +154,13 @@ def planned(row: Row, compute: ComputeModel, *, full: bool) -> tuple[Row | None,
         return None, "it leaves much of the GPU free"
     made = row | {
         "plan": json.loads(dump_plan(found, cluster=cluster)),
-        "microbatch": own.microbatch_size,
+        "microbatch": own.options.microbatch_size,
         "microbatches": own.pipelines[0].microbatches,
-        "recompute": str(own.recompute),
+        "recompute": str(own.options.recompute),
         "steps": 4 if price.step > 1.0 else 5,
     }
-    return made, f"{memory.used / 2**30:.1f} GiB, {price.step:.2f} s, microbatch {own.microbatch_size}, {own.recompute}"
+    told = f"microbatch {own.options.microbatch_size}, {own.options.recompute}"
+    return made, f"{memory.used / 2**30:.1f} GiB, {price.step:.2f} s, {told}"
 
 
 def main() -> int:

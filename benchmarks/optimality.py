@@ -37,14 +37,14 @@ from hulk.cost.report import JobPrice
 from hulk.domain.architecture import Architecture, Family
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
 from hulk.domain.job import Attention, Job
-from hulk.domain.plan import JobPlan, Plan, Recompute
+from hulk.domain.options import Recompute
+from hulk.domain.plan import JobPlan, Plan
 from hulk.io.gpus import gpu
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_in_parallel
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.exact import solve_exactly
 from hulk.search.objective import job_cost
-from hulk.search.skeleton import Settings
 
 KEPT = Path(__file__).parent / "data" / "optimality.json"
 GPUS = ("gtx-1080", "t4", "v100-16", "rtx-2080ti", "rtx-3090", "a10g", "l4", "rtx-4090", "a100-40", "a100-80", "h100")
@@ -137,7 +137,7 @@ def fingerprint(case: Case, compute: ComputeModel) -> str:
     for job in case.jobs:
         space = JobSpace(job, case.cluster, places, compute=compute, engine=HULK)
         made.update(repr((job.name, job.global_batch, job.weight)).encode())
-        for value in space.tables(Settings(space.microbatches[0])):
+        for value in space.tables(space.plainest):
             numbers = np.asarray(value, float)
             made.update(" ".join(f"{x:.6g}" for x in numbers.ravel()).encode())
     return made.hexdigest()[:16]
@@ -188,8 +188,9 @@ def _job_in_words(job: JobPlan) -> str:
         + ")"
         for pipeline in job.pipelines
     )
-    again = " recompute" if job.recompute is Recompute.FULL else ""
-    return f"{pipelines} mb{job.microbatch_size} {job.schedule} {job.sync}{again}"
+    own = job.options
+    again = " recompute" if own.recompute is Recompute.FULL else ""
+    return f"{pipelines} mb{own.microbatch_size} {own.schedule} {own.sync}{again}"
 
 
 def optima(seeds: Sequence[int], *, fresh: bool, at_once: int) -> dict[int, Optimum]:

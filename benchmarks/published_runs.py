@@ -31,7 +31,8 @@ from hulk.cost.layers import build_model
 from hulk.domain.cluster import Cluster, Link, Machine, Region
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
-from hulk.domain.plan import JobPlan, Pipeline, Recompute, Stage
+from hulk.domain.options import Options, Recompute
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
 from hulk.io.hf_config import architecture_from_config
@@ -191,9 +192,11 @@ def _plan(row: Row, layers: int, cluster: Cluster) -> JobPlan:
         pipelines.append(Pipeline(tuple(made), share))
     return JobPlan(
         tuple(pipelines),
-        int(row["microbatch"]),
-        recompute=Recompute.FULL if row["recompute"] == "full" else Recompute.NONE,
-        shard_optimizer=row["zero"] > 0,
+        Options(
+            int(row["microbatch"]),
+            recompute=Recompute.FULL if row["recompute"] == "full" else Recompute.NONE,
+            shard_optimizer=row["zero"] > 0,
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from hulk.domain.cluster import Cluster, Link, Machine, Region
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
 from hulk.domain.model import Model
+from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
@@ -208,7 +209,7 @@ def scenario(run: Run, model_name: str) -> tuple[Cluster, Job, JobPlan]:
         precision=Precision.TF32,
         attention=Attention.EAGER,
     )
-    return cluster, job, JobPlan(tuple(pipelines), run.microbatch)
+    return cluster, job, JobPlan(tuple(pipelines), Options(run.microbatch))
 
 
 def _links(machines: Sequence[Machine], facts: dict[str, dict[str, float]]) -> Iterator[tuple[tuple[str, str], Link]]:

@@ -22,6 +22,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.prepared import Prepared, prepare
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.models import build_named_model
@@ -42,7 +43,7 @@ def grid(cluster: Cluster, pipelines: int, stages: int, microbatches: int) -> Pr
             Pipeline(tuple(Stage(next(names), (0,), bounds[s], bounds[s + 1] - 1) for s in range(stages)), microbatches)
             for _ in range(pipelines)
         ),
-        microbatch_size=1,
+        Options(microbatch_size=1),
     )
     job = Job("bert-large", model, global_batch=pipelines * microbatches)
     prepared = prepare(job, plan, cluster, compute=ComputeModel(bundled_profiles()))

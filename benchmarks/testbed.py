@@ -33,7 +33,8 @@ from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Schedule, Stage, Sync
+from hulk.domain.options import Options, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_compute
@@ -99,7 +100,7 @@ class Configuration:
         stages = "+".join(str(len(pipeline.stages)) for pipeline in self.plan.pipelines)
         shape = [str(len(used)), str(len(regions)), stages, str(len(self.plan.pipelines))]
         model = str(self.job.model.config["model_type"])
-        return [str(self.number), model, *shape, str(self.plan.schedule), str(self.plan.sync)]
+        return [str(self.number), model, *shape, str(self.plan.options.schedule), str(self.plan.options.sync)]
 
 
 def draw(number: int, folder: Path, compute: ComputeModel) -> Configuration:
@@ -135,10 +136,12 @@ def draw(number: int, folder: Path, compute: ComputeModel) -> Configuration:
             at += len(stages)
         plan = JobPlan(
             tuple(pipelines),
-            microbatch_size=size,
-            schedule=Schedule.parse(("gpipe", "1f1b", f"1f1b+{rng.randint(1, 4)}")[(number + number // 3) % 3]),
-            sync=rng.choice(list(Sync)),
-            shard_optimizer=replicas > 1 and rng.random() < 0.4,
+            Options(
+                microbatch_size=size,
+                schedule=Schedule.parse(("gpipe", "1f1b", f"1f1b+{rng.randint(1, 4)}")[(number + number // 3) % 3]),
+                sync=rng.choice(list(Sync)),
+                shard_optimizer=replicas > 1 and rng.random() < 0.4,
+            ),
         )
         price = price_job(job, plan, cluster, compute=compute)  # the closed forms: draws stay as engines change
         if isinstance(price, Infeasible) or not SHORTEST <= price.step <= LONGEST:
@@ -190,9 +193,11 @@ def draw_shared(number: int, folder: Path, compute: ComputeModel) -> Configurati
             )
         plan = JobPlan(
             tuple(pipelines),
-            microbatch_size=size,
-            schedule=Schedule.parse(rng.choice(("1f1b", "1f1b+2", "gpipe"))),
-            sync=rng.choice(list(Sync)),
+            Options(
+                microbatch_size=size,
+                schedule=Schedule.parse(rng.choice(("1f1b", "1f1b+2", "gpipe"))),
+                sync=rng.choice(list(Sync)),
+            ),
         )
         price = price_job(job, plan, cluster, compute=compute, engine=HULK)
         if isinstance(price, Infeasible) or not SHORTEST <= price.step <= 2 * LONGEST:

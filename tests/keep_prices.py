@@ -27,7 +27,8 @@ from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
 from hulk.domain.model import Model
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.files import bundled_names
 from hulk.io.models import build_named_model
@@ -109,15 +110,17 @@ class Case:
 def job_plan(way: Way) -> JobPlan:
     """The only place here that knows which fields a job's plan has."""
     return JobPlan(
-        pipelines=tuple(
+        tuple(
             Pipeline(tuple(Stage(machine, gpus, first, last) for machine, gpus, first, last in stages), microbatches)
             for stages, microbatches in way.pipelines
         ),
-        microbatch_size=way.microbatch_size,
-        schedule=Schedule.parse(way.schedule),
-        recompute=Recompute(way.recompute),
-        sync=Sync(way.sync),
-        shard_optimizer=way.sharded,
+        Options(
+            microbatch_size=way.microbatch_size,
+            schedule=Schedule.parse(way.schedule),
+            recompute=Recompute(way.recompute),
+            sync=Sync(way.sync),
+            shard_optimizer=way.sharded,
+        ),
     )
 
 

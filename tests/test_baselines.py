@@ -16,7 +16,8 @@ from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind, Model
-from hulk.domain.plan import JobPlan, ScheduleKind
+from hulk.domain.options import ScheduleKind
+from hulk.domain.plan import JobPlan
 from hulk.errors import InputError
 from hulk.io.profiles import bundled_profiles
 from hulk.search.baselines import BASELINES, BaselineResult, Registry
@@ -195,7 +196,7 @@ class TestGpipe:
     def test_one_pipeline_in_file_order(self) -> None:
         plan = run("B", cluster({"a": "x", "b": "y", "c": "x"}, gpus=1), job(6)).placed["toy"].plan
         assert plan is not None
-        assert plan.schedule.kind is ScheduleKind.GPIPE
+        assert plan.options.schedule.kind is ScheduleKind.GPIPE
         assert [[stage.machine for stage in pipeline.stages] for pipeline in plan.pipelines] == [["a", "b", "c"]]
 
     def test_the_tour_visits_near_machines_together(self) -> None:

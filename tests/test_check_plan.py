@@ -11,6 +11,7 @@ from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind, Model
+from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import PlanError
 from hulk.io.cluster_file import read_cluster
@@ -57,13 +58,13 @@ def pipe(*stages: tuple[str, tuple[int, ...], int, int], microbatches: int = 4) 
 FIRST = pipe(("a-1", (0, 1), 0, 3), ("b-1", (0, 1, 2), 4, 7), microbatches=8)
 SECOND = pipe(("a-1", (2,), 0, 7), microbatches=4)
 GOOD = Plan(
-    jobs={"big": JobPlan((FIRST, SECOND), 2), "other": JobPlan((pipe(("a-3", (0,), 0, 7)),), 1)},
+    jobs={"big": JobPlan((FIRST, SECOND), Options(2)), "other": JobPlan((pipe(("a-3", (0,), 0, 7)),), Options(1))},
     idle=("c-1", "b-2"),
 )
 
 
 def with_pipelines(*pipelines: Pipeline) -> Plan:
-    return replace(GOOD, jobs={**GOOD.jobs, "big": JobPlan(pipelines, 2)}, idle=())
+    return replace(GOOD, jobs={**GOOD.jobs, "big": JobPlan(pipelines, Options(2))}, idle=())
 
 
 def test_a_good_plan_passes(cluster: Cluster) -> None:
@@ -120,7 +121,9 @@ BAD: dict[str, tuple[Callable[[], Plan], str]] = {
         "GPU 0 of 'a-3' is used twice, first by job 'big', pipeline 2, stage 1",
     ),
     "heads": (
-        lambda: replace(GOOD, jobs={"big": JobPlan((pipe(("wide", tuple(range(8)), 0, 7), microbatches=12),), 2)}),
+        lambda: replace(
+            GOOD, jobs={"big": JobPlan((pipe(("wide", tuple(range(8)), 0, 7), microbatches=12),), Options(2))}
+        ),
         "8 GPUs cannot share the 12 attention heads of layer 1 evenly (use 1, 2, 3, 4, 6 GPUs)",
     ),
     "batch": (
@@ -144,7 +147,7 @@ BAD: dict[str, tuple[Callable[[], Plan], str]] = {
         "layers 0 to 7 are on 'a-2' and on 'b-2'",
     ),
     "region": (
-        lambda: Plan(jobs={"other": JobPlan((pipe(("c-1", (0,), 0, 7)),), 1)}),
+        lambda: Plan(jobs={"other": JobPlan((pipe(("c-1", (0,), 0, 7)),), Options(1))}),
         "job 'other', pipeline 1, stage 1: the job may not run in region 'us-c', where 'c-1' is",
     ),
     "idle but busy": (lambda: replace(GOOD, idle=("a-1",)), "machine 'a-1' is listed as idle, but job 'big'"),
@@ -169,7 +172,7 @@ def test_an_open_pair_of_two_blocked_regions_may_talk(cluster: Cluster) -> None:
 
 def test_stages_that_share_tied_weights_must_reach_each_other(cluster: Cluster) -> None:
     stages = pipe(("b-1", (0,), 0, 3), ("a-1", (0,), 4, 6), ("c-1", (0,), 7, 7), microbatches=12)
-    plan = Plan(jobs={"big": JobPlan((stages,), 2)})
+    plan = Plan(jobs={"big": JobPlan((stages,), Options(2))})
     check_plan(plan, cluster, [JOB])
     with pytest.raises(PlanError, match="stages 1 and 3 share tied weights, but the link between 'b-1' and 'c-1'"):
         check_plan(plan, cluster, [replace(JOB, model=model(tied=100))])

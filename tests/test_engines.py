@@ -18,7 +18,7 @@ from hulk.cost.roofline import Conditions, layer_time
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
 from hulk.domain.model import Layer
-from hulk.domain.plan import Recompute
+from hulk.domain.options import Options, Recompute
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
 from hulk.io.hf_config import architecture_from_config
@@ -39,7 +39,7 @@ def gpt_job(attention: Attention) -> Job:
 def held(job: Job, ranks: int, recompute: Recompute = Recompute.NONE, engine: Engine = MEGATRON) -> float:
     """Bytes that one rank keeps of one block."""
     block = job.model.layers[1]
-    memory = layer_memory(block, SEQUENCE * WIDTH, job, SAMPLES, recompute, engine)
+    memory = layer_memory(block, SEQUENCE * WIDTH, job, Options(SAMPLES, recompute=recompute), engine)
     return memory.held_split / ranks + memory.held_whole
 
 
@@ -65,15 +65,14 @@ class TestMemory:
         model = build_named_model("llama-3-8b", 1024)
         job = Job("llama", model, 1, Precision.BF16)
         memories = [
-            layer_memory(model.layers[1], 0.0, job, 1, Recompute.NONE, engine)
-            for engine in (HULK, ENGINES["torchtitan"])
+            layer_memory(model.layers[1], 0.0, job, Options(1), engine) for engine in (HULK, ENGINES["torchtitan"])
         ]
         eager, joined = (memory.held_split + memory.held_whole for memory in memories)
         assert joined < 0.95 * eager
 
     def test_a_vocabulary_parallel_loss_holds_the_softmax_in_fp32(self) -> None:
         job = gpt_job(Attention.FUSED)
-        memory = layer_memory(job.model.layers[-1], SEQUENCE * WIDTH, job, SAMPLES, Recompute.NONE, MEGATRON)
+        memory = layer_memory(job.model.layers[-1], SEQUENCE * WIDTH, job, Options(SAMPLES), MEGATRON)
         logits = SAMPLES * SEQUENCE * 51200
         assert memory.held_split == pytest.approx(4 * logits)
         assert memory.peak_split == pytest.approx(2 * logits)

@@ -22,7 +22,8 @@ from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Recompute, Schedule, ScheduleKind, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
 from hulk.io.profiles import bundled_profiles
@@ -90,13 +91,12 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
         if job.global_batch % size:
             continue
         total = job.global_batch // size
-        book = make_book(
-            job, hosts, ranks=[1, 2, 4], microbatch=size, recompute=recompute, compute=COMPUTE, engine=engine
-        )
+        options = Options(size, recompute=recompute)
+        book = make_book(job, hosts, ranks=[1, 2, 4], options=options, compute=COMPUTE, engine=engine)
         for pipelines in all_pipelines(cluster, names, len(job.model.layers), total):
             schedules = [Schedule(ScheduleKind.GPIPE), *(Schedule(ScheduleKind.ONE_F_ONE_B, k) for k in range(total))]
             for schedule, sync, shard in product(schedules, Sync, (False, True)):
-                plan = JobPlan(pipelines, size, schedule, recompute, sync, shard)
+                plan = JobPlan(pipelines, Options(size, schedule, recompute, sync, shard))
                 encoded = encode(plan, cluster, book)
                 count = len(encoded.machine)
                 seconds = seconds_of(book.tables, encoded, empty_durations(count), np.zeros((2, count)))

@@ -13,6 +13,7 @@ import small
 from hulk.cli.answer import pipeline_lines, stage_lines
 from hulk.cli.explain import explain
 from hulk.cost.price import price_job
+from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 
 app = typer.Typer()
@@ -60,7 +61,7 @@ def _priced(plan: JobPlan, global_batch: int):
 
 def test_equal_replicas_are_told_once():
     pipelines = tuple(Pipeline((Stage(f"rome-{n}", (g,), 0, 25),), 8) for n in (1, 2) for g in (0, 1))
-    plan = JobPlan(pipelines, microbatch_size=1)
+    plan = JobPlan(pipelines, Options(microbatch_size=1))
     lines = pipeline_lines(plan, _priced(plan, 32))
     assert lines == [
         "pipeline 1 and 3 more like it, 8 microbatches each",
@@ -72,7 +73,7 @@ def test_equal_replicas_are_told_once():
 def test_a_long_pipeline_is_told_by_region():
     order = [("rome-1", 0), ("rome-2", 0), ("rome-1", 1), ("rome-3", 0), ("paris-1", 0), ("paris-2", 0)]
     stages = tuple(Stage(name, (gpu,), 4 * i, 4 * i + 3 if i < 5 else 25) for i, (name, gpu) in enumerate(order))
-    plan = JobPlan((Pipeline(stages, 8),), microbatch_size=1)
+    plan = JobPlan((Pipeline(stages, 8),), Options(microbatch_size=1))
     long = _priced(plan, 8).pipelines[0]
     assert len(stage_lines(long)) == 6
     many = stage_lines(long * 4)  # 24 changes of machine

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hulk.cost.pipeline import Passes, backward_position, forward_position, pass_at, run_pipeline
-from hulk.domain.plan import Schedule
+from hulk.domain.options import Schedule
 
 
 def run(forward, backward, latency, send, back, warmup, microbatches, blocking=False):

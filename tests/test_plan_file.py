@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, ScheduleKind, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import InputError
 from hulk.io.plan_file import dump_plan, load_plan, read_plan, save_plan
 from hulk.io.yamlfile import parse_document
@@ -26,11 +27,14 @@ pipelines = st.builds(Pipeline, st.lists(stages, min_size=1, max_size=4).map(tup
 job_plans = st.builds(
     JobPlan,
     pipelines=st.lists(pipelines, min_size=1, max_size=3).map(tuple),
-    microbatch_size=st.integers(1, 10**9),
-    schedule=schedules,
-    recompute=st.sampled_from(Recompute),
-    sync=st.sampled_from(Sync),
-    shard_optimizer=st.booleans(),
+    options=st.builds(
+        Options,
+        microbatch_size=st.integers(1, 10**9),
+        schedule=schedules,
+        recompute=st.sampled_from(Recompute),
+        sync=st.sampled_from(Sync),
+        shard_optimizer=st.booleans(),
+    ),
 )
 plans = st.builds(
     Plan,
@@ -40,7 +44,7 @@ plans = st.builds(
 )
 
 EXAMPLE = Plan(
-    jobs={"opt": JobPlan((Pipeline((Stage("rome-1", (0, 1), 0, 11), Stage("rome-2", (3,), 12, 25)), 8),), 2)},
+    jobs={"opt": JobPlan((Pipeline((Stage("rome-1", (0, 1), 0, 11), Stage("rome-2", (3,), 12, 25)), 8),), Options(2))},
     idle=("paris-1",),
     waiting={"t5": "no memory left"},
 )

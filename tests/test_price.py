@@ -19,7 +19,8 @@ from hulk.domain.cluster import BLOCKED, Link
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Optimizer
 from hulk.domain.model import LayerKind, Model
-from hulk.domain.plan import JobPlan, Pipeline, Recompute, Schedule, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 
 BARE = Engine(name="bare", reserve=0.0)
 PARAMS = 1_000_000
@@ -37,7 +38,7 @@ def price(a_job, plan, where, *, compute=None, engine=BARE) -> JobPrice:
 
 def test_one_stage_is_compute_and_update():
     here = cluster({"a": "x"})
-    result = price(job(4), JobPlan((pipeline(("a", 0, 3)),), 1), here)
+    result = price(job(4), JobPlan((pipeline(("a", 0, 3)),), Options(1)), here)
     update = update_time(4 * PARAMS, GPU, Precision.FP32, Optimizer.ADAMW)
     assert result.breakdown.compute == pytest.approx(8 * 4 * 3.0)
     assert result.breakdown.update == pytest.approx(update)
@@ -47,7 +48,7 @@ def test_one_stage_is_compute_and_update():
 
 def test_two_stages_fill_and_drain():
     here = cluster({"a": "x", "b": "x"}, default=Link(0.0, 1e15), network=1e15)
-    result = price(job(4), JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), 1), here)
+    result = price(job(4), JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), Options(1)), here)
     assert result.breakdown.compute == pytest.approx(8 * 6.0)
     assert result.breakdown.bubble == pytest.approx(6.0)
     assert result.breakdown.transfer == pytest.approx(0.0, abs=1e-6)
@@ -55,7 +56,7 @@ def test_two_stages_fill_and_drain():
 
 def test_ring_sync_by_hand():
     here = cluster({"a": "x", "b": "y"}, {("x", "y"): Link(latency=0.1, bandwidth=1e6)})
-    plan = JobPlan((pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 3), microbatches=4)), 1)
+    plan = JobPlan((pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 3), microbatches=4)), Options(1))
     result = price(job(4), plan, here)
     size = 4 * PARAMS * 4
     assert result.breakdown.sync == pytest.approx(2 * (size / 2 / 1e6 + 0.1), rel=1e-6)
@@ -68,7 +69,7 @@ def test_bandwidth_is_the_least_of_flow_card_and_trunk():
         (Link(0.0, 1e9, trunk=1e6), 5e6, 1e6),
     ]:
         here = cluster({"a": "x", "b": "y"}, {("x", "y"): link}, network=card)
-        plan = JobPlan((pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 3), microbatches=4)), 1)
+        plan = JobPlan((pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 3), microbatches=4)), Options(1))
         assert price(job(4), plan, here).breakdown.sync == pytest.approx(4 * PARAMS * 4 / rate, rel=1e-6)
 
 
@@ -76,8 +77,8 @@ def test_region_by_region_crosses_the_slow_link_once():
     machines = {"a": "x", "b": "x", "c": "x", "d": "y", "e": "y", "f": "y"}
     here = cluster(machines, {("x", "y"): Link(latency=0.2, bandwidth=1e6)}, default=Link(1e-4, 1e9))
     replicas = tuple(pipeline((name, 0, 3), microbatches=1) for name in machines)
-    ring = price(job(4, global_batch=6), JobPlan(replicas, 1, sync=Sync.RING), here)
-    regional = price(job(4, global_batch=6), JobPlan(replicas, 1, sync=Sync.BY_REGION), here)
+    ring = price(job(4, global_batch=6), JobPlan(replicas, Options(1, sync=Sync.RING)), here)
+    regional = price(job(4, global_batch=6), JobPlan(replicas, Options(1, sync=Sync.BY_REGION)), here)
     size = 4 * PARAMS * 4
     between = 2 * (size / 2 / 1e6 + 0.2)
     pieces = plain(chain_pieces)(size)  # one is on a hop while the next is behind it
@@ -91,7 +92,7 @@ def test_later_layers_sync_while_earlier_ones_still_compute():
     here = cluster({"a": "x", "b": "x", "c": "x"}, default=Link(0.0, 2e6))
     plan = JobPlan(
         (pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 1), ("c", 2, 3), microbatches=4)),
-        1,
+        Options(1),
     )
     eager = price(job(4), plan, here)
     late = price(job(4), plan, here, engine=replace(BARE, overlap_sync=False))
@@ -112,9 +113,9 @@ def test_shared_parameters_are_synced_between_the_ends():
     )
     link = Link(latency=0.0, bandwidth=1e6)
     here = cluster({"a": "x", "b": "y"}, {("x", "y"): link})
-    split = price(job(the_model=ends), JobPlan((pipeline(("a", 0, 1), ("b", 2, 2)),), 1), here)
+    split = price(job(the_model=ends), JobPlan((pipeline(("a", 0, 1), ("b", 2, 2)),), Options(1)), here)
     assert split.breakdown.sync == pytest.approx(shared * 4 / 1e6, rel=1e-3)
-    whole = price(job(the_model=ends), JobPlan((pipeline(("a", 0, 2)),), 1), here)
+    whole = price(job(the_model=ends), JobPlan((pipeline(("a", 0, 2)),), Options(1)), here)
     assert whole.breakdown.sync == 0
     together = whole.pipelines[0][0].memory
     assert together.weights == pytest.approx(4 * (shared + PARAMS))
@@ -133,17 +134,17 @@ def test_shared_parameters_are_synced_between_the_ends():
 )
 def test_state_bytes_per_parameter(precision, optimizer, per_parameter):
     a_job = replace(job(4), precision=precision, optimizer=optimizer)
-    memory = price(a_job, JobPlan((pipeline(("a", 0, 3)),), 1), cluster({"a": "x"})).pipelines[0][0].memory
+    memory = price(a_job, JobPlan((pipeline(("a", 0, 3)),), Options(1)), cluster({"a": "x"})).pipelines[0][0].memory
     assert memory.weights + memory.gradients + memory.optimizer == pytest.approx(4 * PARAMS * per_parameter)
 
 
 def test_memory_divides_over_ranks_and_replicas():
     here = cluster({"a": "x", "b": "x"})
-    one = price(job(4), JobPlan((pipeline(("a", 0, 3)),), 1), here).pipelines[0][0].memory
-    four = price(job(4), JobPlan((pipeline(("a", 0, 3), gpus=(0, 1, 2, 3)),), 1), here).pipelines[0][0].memory
+    one = price(job(4), JobPlan((pipeline(("a", 0, 3)),), Options(1)), here).pipelines[0][0].memory
+    four = price(job(4), JobPlan((pipeline(("a", 0, 3), gpus=(0, 1, 2, 3)),), Options(1)), here).pipelines[0][0].memory
     assert four.weights == pytest.approx(one.weights / 4)
     replicas = (pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 3), microbatches=4))
-    sharded = price(job(4), JobPlan(replicas, 1, shard_optimizer=True), here).pipelines[0][0].memory
+    sharded = price(job(4), JobPlan(replicas, Options(1, shard_optimizer=True)), here).pipelines[0][0].memory
     assert sharded.optimizer == pytest.approx(one.optimizer / 2)
     assert sharded.weights == pytest.approx(one.weights)
 
@@ -153,7 +154,7 @@ def test_activations_follow_the_schedule():
     here = cluster({"a": "x", "b": "x"})
 
     def held(schedule: str, recompute: Recompute = Recompute.NONE) -> float:
-        plan = JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), 1, Schedule.parse(schedule), recompute)
+        plan = JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), Options(1, Schedule.parse(schedule), recompute))
         return price(job(the_model=model(4, held=5000.0, output=1000.0)), plan, here).pipelines[0][0].memory.activations
 
     one = (2 * 5000.0 + 1000.0) * 4  # two layers, and the output until its gradient comes back
@@ -165,14 +166,18 @@ def test_activations_follow_the_schedule():
 
 def test_full_recomputation_costs_another_forward():
     here = cluster({"a": "x"})
-    plan = JobPlan((pipeline(("a", 0, 3)),), 1, recompute=Recompute.FULL)
+    plan = JobPlan((pipeline(("a", 0, 3)),), Options(1, recompute=Recompute.FULL))
     assert price(job(4), plan, here).breakdown.compute == pytest.approx(8 * 4 * 4.0)
 
 
 def test_too_big_says_where_and_by_how_much():
     big = model(2, params=400_000_000)
     result = price_job(
-        job(the_model=big), JobPlan((pipeline(("a", 0, 1)),), 1), cluster({"a": "x"}), compute=FixedTimes(), engine=HULK
+        job(the_model=big),
+        JobPlan((pipeline(("a", 0, 1)),), Options(1)),
+        cluster({"a": "x"}),
+        compute=FixedTimes(),
+        engine=HULK,
     )
     assert isinstance(result, Infeasible)
     assert result.obstacle is Obstacle.MEMORY
@@ -184,7 +189,7 @@ def test_too_big_says_where_and_by_how_much():
 def test_blocked_neighbours_are_infeasible():
     here = cluster({"a": "x", "b": "y"}, {("x", "y"): BLOCKED})
     result = price_job(
-        job(4), JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), 1), here, compute=FixedTimes(), engine=BARE
+        job(4), JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), Options(1)), here, compute=FixedTimes(), engine=BARE
     )
     assert isinstance(result, Infeasible)
     assert result.obstacle is Obstacle.BLOCKED
@@ -193,14 +198,14 @@ def test_blocked_neighbours_are_infeasible():
 
 def test_money_counts_gpus_in_use_and_bytes_out_of_a_region():
     here = cluster({"a": "x", "b": "y"}, egress=1e-9)
-    result = price(job(4), JobPlan((pipeline(("a", 0, 1), ("b", 2, 3), gpus=(0, 1)),), 1), here)
+    result = price(job(4), JobPlan((pipeline(("a", 0, 1), ("b", 2, 3), gpus=(0, 1)),), Options(1)), here)
     assert result.money.gpus == pytest.approx(4 * GPU.price * result.step)
     assert result.money.egress == pytest.approx(8 * 2 * 1000 * 4 * 1e-9)  # there and back, 8 microbatches of 4 kB
-    assert price(job(4), JobPlan((pipeline(("a", 0, 3)),), 1), here).money.egress == 0
+    assert price(job(4), JobPlan((pipeline(("a", 0, 3)),), Options(1)), here).money.egress == 0
 
 
 def test_token_budget_gives_time_and_money_to_finish():
-    result = price(job(4, tokens=8000.0), JobPlan((pipeline(("a", 0, 3)),), 1), cluster({"a": "x"}))
+    result = price(job(4, tokens=8000.0), JobPlan((pipeline(("a", 0, 3)),), Options(1)), cluster({"a": "x"}))
     assert result.finish == pytest.approx(100 * result.step)
     assert result.finish_money == pytest.approx(100 * result.money.total)
 
@@ -218,7 +223,7 @@ def test_bottleneck_names_the_largest_part(word, link, times):
     microbatches = 1 if word == "bubble" else 8
     stages = (("a", 0, 1), ("b", 2, 3)) if word != "bubble" else (("a", 0, 0), ("b", 1, 2), ("a", 3, 3))
     plan = JobPlan(
-        (Pipeline(tuple(Stage(m, (i,), f, last) for i, (m, f, last) in enumerate(stages)), microbatches),), 1
+        (Pipeline(tuple(Stage(m, (i,), f, last) for i, (m, f, last) in enumerate(stages)), microbatches),), Options(1)
     )
     result = price(job(4, global_batch=microbatches), plan, here, compute=times)
     assert result.bottleneck.startswith(word)
@@ -240,9 +245,11 @@ def random_plans(draw):
         pipelines.append(Pipeline(tuple(made), draw(st.integers(1, 8))))
     plan = JobPlan(
         tuple(pipelines),
-        1,
-        draw(st.sampled_from([Schedule.parse(t) for t in ("gpipe", "1f1b", "1f1b+2")])),
-        sync=draw(st.sampled_from(Sync)),
+        Options(
+            1,
+            draw(st.sampled_from([Schedule.parse(t) for t in ("gpipe", "1f1b", "1f1b+2")])),
+            sync=draw(st.sampled_from(Sync)),
+        ),
     )
     batch = sum(p.microbatches for p in pipelines)
     return job(layers, global_batch=batch), plan, here

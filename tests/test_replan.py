@@ -13,6 +13,7 @@ import small
 from hulk.cli.replan import replan as replan_verb
 from hulk.cost.moving import layer_state_bytes, move_seconds, plan_moves
 from hulk.domain.check import check_plan
+from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
@@ -118,7 +119,7 @@ def test_sharded_optimizer_state_of_a_lost_replica_comes_from_a_checkpoint():
 def test_moving_takes_as_long_as_the_fullest_way():
     job, cluster = small.jobs()[1], small.cluster()
     old = small.plan().jobs["second"]
-    new = JobPlan((Pipeline((Stage("rome-1", (0,), 0, 25),), 8),), microbatch_size=2)
+    new = JobPlan((Pipeline((Stage("rome-1", (0,), 0, 25),), 8),), Options(microbatch_size=2))
     moves = plan_moves(job, old, new, cluster)
     size = sum(sum(layer_state_bytes(job, i)) for i in range(26))
     assert [(m.source, m.target) for m in moves] == [("paris-2", "rome-1")]

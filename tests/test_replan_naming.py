@@ -12,7 +12,8 @@ import small
 from hulk.cost.engine import HULK
 from hulk.cost.moving import overlap, plan_moves, shards_held
 from hulk.domain.check import check_plan
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Stage
+from hulk.domain.options import Options, Recompute
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import read_cluster
 from hulk.io.yamlfile import parse_document
 from hulk.search.existing import change_cluster, keep_gpus, machines_of
@@ -57,7 +58,7 @@ def drawn(rng: np.random.Generator, machines: list[str], *, shard: bool, used: d
     shares = np.full(len(pipelines), 16 // len(pipelines))
     shares[0] += 16 - shares.sum()
     made = tuple(Pipeline(tuple(stages), int(share)) for stages, share in zip(pipelines, shares, strict=True))
-    return JobPlan(made, 2, recompute=Recompute.FULL, shard_optimizer=shard)
+    return JobPlan(made, Options(2, recompute=Recompute.FULL, shard_optimizer=shard))
 
 
 def scene(plan: Plan, lost: tuple[str, ...] = ()) -> Scene:
@@ -129,8 +130,8 @@ def test_pipelines_stand_where_their_shards_are():
         Pipeline((Stage("a-1", (0, 1), 0, last),), 10),
         Pipeline((Stage("b-1", (0,), 0, last),), 6),
     )
-    old = JobPlan((fast, slow), 2, shard_optimizer=True)
-    new = JobPlan((replace(slow, microbatches=5), replace(fast, microbatches=11)), 2, shard_optimizer=True)
+    old = JobPlan((fast, slow), Options(2, shard_optimizer=True))
+    new = JobPlan((replace(slow, microbatches=5), replace(fast, microbatches=11)), Options(2, shard_optimizer=True))
     assert moved(old, new) > 0
     held = shards_held(JOB, old, new)
     assert held[0, 0] == held[1, 1] == 0
@@ -143,13 +144,13 @@ def test_pipelines_stand_where_their_shards_are():
 
 def test_stages_keep_the_gpus_with_most_of_their_layers():
     last = LAYERS - 1
-    old = JobPlan((Pipeline((Stage("a-1", (3,), 0, 9), Stage("a-1", (1,), 10, last)), 16),), 2)
+    old = JobPlan((Pipeline((Stage("a-1", (3,), 0, 9), Stage("a-1", (1,), 10, last)), 16),), Options(2))
     # The first stage has more in common with the second GPU, the second one with nothing else.
-    new = JobPlan((Pipeline((Stage("a-1", (0,), 0, 20), Stage("a-1", (1,), 21, last)), 16),), 2)
+    new = JobPlan((Pipeline((Stage("a-1", (0,), 0, 20), Stage("a-1", (1,), 21, last)), 16),), Options(2))
     kept = keep_gpus(new, old, CLUSTER, {})
     assert kept is not None
     assert [stage.gpus for stage in kept.pipelines[0].stages] == [(3,), (1,)]
-    wide = JobPlan((Pipeline((Stage("a-1", (0, 1), 0, last),), 16),), 2)
+    wide = JobPlan((Pipeline((Stage("a-1", (0, 1), 0, last),), 16),), Options(2))
     kept = keep_gpus(wide, old, CLUSTER, {})
     assert kept is not None
     assert kept.pipelines[0].stages[0].gpus == (1, 3)

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hulk.cli.app import app
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Stage
+from hulk.domain.options import Options, Recompute
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.plan_file import load_plan, save_plan
 
 # What the small ones lose, the two spare machines in oslo take over together: one job on each. The first job to be
@@ -56,16 +57,17 @@ def turned(plan: Plan) -> Plan:
         )
         for p in big.pipelines
     )
-    made = JobPlan(pipelines, big.microbatch_size, big.schedule, big.recompute, big.sync, big.shard_optimizer)
+    made = JobPlan(pipelines, big.options)
     return Plan({**plan.jobs, "big": made}, plan.idle, plan.waiting)
 
 
 def small_jobs() -> dict[str, JobPlan]:
     last = 25
     one = JobPlan(
-        (Pipeline((Stage("p-1", (0, 1), 0, 11), Stage("p-2", (0, 1), 12, last)), 32),), 2, recompute=Recompute.FULL
+        (Pipeline((Stage("p-1", (0, 1), 0, 11), Stage("p-2", (0, 1), 12, last)), 32),),
+        Options(2, recompute=Recompute.FULL),
     )
-    two = JobPlan((Pipeline((Stage("p-3", (0, 1), 0, last),), 16),), 2, recompute=Recompute.FULL)
+    two = JobPlan((Pipeline((Stage("p-3", (0, 1), 0, last),), 16),), Options(2, recompute=Recompute.FULL))
     return {"one": one, "two": two}
 
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from hulk.cost.step import stage_memory
+from hulk.domain.options import COLUMN, Options
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
 from hulk.search.dealing import Deal
 from hulk.search.fit import cut, set_warmup
 from hulk.search.groups import GroupSearch
+from hulk.search.layouts import LAYOUT
 from hulk.search.packed import tables_of
-from hulk.search.recipes import COLUMNS, VARIANT, change_recipe, draw_recipe, price, size_of
-from hulk.search.skeleton import Settings
+from hulk.search.recipes import COLUMNS, change_recipe, draw_recipe, price, size_of
 from hulk.search.spaces import spaces_of
 
 
@@ -26,8 +27,8 @@ def drawn(seed: int) -> tuple[GroupSearch, Deal]:
 
 def asked(search: GroupSearch, deal: Deal, job: int, recipe: np.ndarray, limit: float = np.inf) -> float:
     """A price that nothing remembered helps with."""
-    search.bench.memo.keys[:] = 0
-    return float(price(search.packed, search.bench, job, deal.owner, recipe, limit))
+    search.work.memo.keys[:] = 0
+    return float(price(search.packed, search.work, job, deal.owner, recipe, limit))
 
 
 @pytest.mark.parametrize("seed", range(60, 72))
@@ -59,14 +60,14 @@ def test_what_is_remembered_is_the_price() -> None:
     for job in np.flatnonzero(deal.seconds >= 0):
         recipe = deal.recipes[job]
         seconds = asked(search, deal, job, recipe)
-        known = search.bench.memo.keys.copy()
+        known = search.work.memo.keys.copy()
         for owner in (deal.owner, swapped):
-            assert price(packed, search.bench, job, owner, recipe, np.inf) == seconds
-            assert price(packed, search.bench, job, owner, recipe, 0.5 * seconds) == np.inf
-        assert (search.bench.memo.keys == known).all()
+            assert price(packed, search.work, job, owner, recipe, np.inf) == seconds
+            assert price(packed, search.work, job, owner, recipe, 0.5 * seconds) == np.inf
+        assert (search.work.memo.keys == known).all()
         asked(search, deal, job, recipe, 0.5 * seconds)  # all that is known now is that it takes as long
-        assert price(packed, search.bench, job, deal.owner, recipe, 0.4 * seconds) == np.inf
-        assert price(packed, search.bench, job, deal.owner, recipe, np.inf) == seconds
+        assert price(packed, search.work, job, deal.owner, recipe, 0.4 * seconds) == np.inf
+        assert price(packed, search.work, job, deal.owner, recipe, np.inf) == seconds
 
 
 def test_how_far_from_fitting_is_remembered_only_where_it_was_counted_to_the_end() -> None:
@@ -82,8 +83,8 @@ def test_how_far_from_fitting_is_remembered_only_where_it_was_counted_to_the_end
                     continue
                 part = asked(search, deal, job, recipe, 1e9)
                 cut_short += part > whole
-                assert price(search.packed, search.bench, job, deal.owner, recipe, np.inf) == whole
-                assert price(search.packed, search.bench, job, deal.owner, recipe, 1e9) < 0
+                assert price(search.packed, search.work, job, deal.owner, recipe, np.inf) == whole
+                assert price(search.packed, search.work, job, deal.owner, recipe, 1e9) < 0
     assert cut_short > 0
 
 
@@ -107,9 +108,11 @@ def test_no_other_cut_has_a_faster_slowest_stage(seed: int) -> None:
         space, recipe = search.spaces[job], deal.recipes[job]
         short = [chain for chain in skeleton.chains if 1 < len(chain) <= 8][:1]
         for chain in short:
-            encoded = space.encode(type(skeleton)((chain,), Settings(skeleton.settings.microbatch)))
-            tables = tables_of(search.packed, job, recipe[VARIANT] // 2 * 2)
-            set_warmup(encoded, 0, 0, False, 64)
+            encoded = space.encode(type(skeleton)((chain,), Options(skeleton.options.microbatch_size)))
+            plain = recipe[LAYOUT:].copy()
+            plain[COLUMN["recompute"]] = 0
+            tables = tables_of(search.packed, job, plain)
+            set_warmup(encoded, 0, 64)
             missing = cut(tables, encoded, 0)
             least = _least(tables, encoded)
             assert (missing > 0) == np.isinf(least)

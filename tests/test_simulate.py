@@ -25,7 +25,8 @@ from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind, Model
-from hulk.domain.plan import JobPlan, Pipeline, Schedule, Stage, Sync
+from hulk.domain.options import Options, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.simulate import Simulation, Span, SpanKind, simulate, to_trace
 from hulk.simulate.jitter import Jitter
@@ -78,7 +79,7 @@ def two_stages(name: str, a: str, b: str, cluster: Cluster, *, forward: float = 
     """One microbatch, a layer on each machine, 100 bytes in between."""
     layers = [make_layer(forward, 2.0, output=25.0), make_layer(1.0, 2.0)]
     stages = (Stage(a, (gpu,), 0, 0), Stage(b, (gpu,), 1, 1))
-    return prepared(make_job(name, layers), JobPlan((Pipeline(stages, 1),), 1), cluster)
+    return prepared(make_job(name, layers), JobPlan((Pipeline(stages, 1),), Options(1)), cluster)
 
 
 # --- Agreement with the price ---------------------------------------------------------------------------------------
@@ -138,10 +139,12 @@ def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job", *, habit
     replicas = draw(st.integers(1, 4))
     plan = JobPlan(
         tuple(draw(pipelines(count, names, free)) for _ in range(replicas)),
-        microbatch_size=1,
-        schedule=Schedule.parse(draw(st.sampled_from(["gpipe", "1f1b", "1f1b+1", "1f1b+3", "1f1b+50"]))),
-        sync=draw(st.sampled_from(Sync)),
-        shard_optimizer=draw(st.booleans()),
+        Options(
+            microbatch_size=1,
+            schedule=Schedule.parse(draw(st.sampled_from(["gpipe", "1f1b", "1f1b+1", "1f1b+3", "1f1b+50"]))),
+            sync=draw(st.sampled_from(Sync)),
+            shard_optimizer=draw(st.booleans()),
+        ),
     )
     engine = Engine(
         name="any",
@@ -281,7 +284,7 @@ def test_two_pipelines_share_a_trunk() -> None:
     cluster = make_cluster(machines, trunk)
     layers = [make_layer(1.0, 2.0, output=25.0), make_layer(1.0, 2.0)]
     stages = [(Stage(f"r{i}", (0,), 0, 0), Stage(f"s{i}", (0,), 1, 1)) for i in (1, 2)]
-    plan = JobPlan(tuple(Pipeline(pair_of, 1) for pair_of in stages), 1)
+    plan = JobPlan(tuple(Pipeline(pair_of, 1) for pair_of in stages), Options(1))
     one = prepared(make_job("job", layers, 2), plan, cluster)
     assert price_of(one)[0] == pytest.approx(8.5)
     assert simulate([one], cluster).steps["job"] == pytest.approx(10.5)
@@ -292,7 +295,7 @@ def test_gradient_sums_share_a_card_but_directions_do_not() -> None:
     layers = [make_layer(1.0, 2.0, params=25)]
 
     def replicas(name: str, gpu: int) -> Prepared:
-        plan = JobPlan(tuple(Pipeline((Stage(machine, (gpu,), 0, 0),), 1) for machine in "xy"), 1)
+        plan = JobPlan(tuple(Pipeline((Stage(machine, (gpu,), 0, 0),), 1) for machine in "xy"), Options(1))
         return prepared(make_job(name, layers, 2), plan, cluster)
 
     # 100 B over a ring of two: each sends 2 · 1/2 · 100 B at 100 B/s, both directions at once.
@@ -355,8 +358,8 @@ def busy_plan() -> tuple[list[Prepared], Cluster]:
     layers = [make_layer(0.02, 0.04, output=100.0, params=2000) for _ in range(8)]
     stages = [[Stage(f"m{(s + p) % 8}", (p,), s, s) for s in range(8)] for p in range(4)]
     engine = replace(PLAIN, message_overhead=1e-3)
-    large = JobPlan(tuple(Pipeline(tuple(found), 64) for found in stages), 1, Schedule.parse("1f1b+4"))
-    small = JobPlan((Pipeline(tuple(Stage(f"m{s}", (9,), s, s) for s in range(4)), 8),), 1)
+    large = JobPlan(tuple(Pipeline(tuple(found), 64) for found in stages), Options(1, Schedule.parse("1f1b+4")))
+    small = JobPlan((Pipeline(tuple(Stage(f"m{s}", (9,), s, s) for s in range(4)), 8),), Options(1))
     ready = [
         prepared(make_job("large", layers, 256), large, cluster, engine),
         prepared(make_job("small", layers[:4], 8), small, cluster, engine),
@@ -386,7 +389,7 @@ def test_jitter_has_mean_one_and_the_spread_asked_for() -> None:
 def test_jitter_is_seen_in_every_kind_of_span() -> None:
     cluster = make_cluster([make_machine("x"), make_machine("y")])
     layers = [make_layer(1.0, 2.0, output=25.0, params=25), make_layer(1.0, 2.0, params=25)]
-    plan = JobPlan(tuple(Pipeline((Stage("x", (p,), 0, 0), Stage("y", (p,), 1, 1)), 2) for p in (0, 1)), 1)
+    plan = JobPlan(tuple(Pipeline((Stage("x", (p,), 0, 0), Stage("y", (p,), 1, 1)), 2) for p in (0, 1)), Options(1))
     one = prepared(make_job("job", layers, 4), plan, cluster)
     still = simulate([one], cluster, contention=False).jobs["job"].spans
     shaken = simulate([one], cluster, contention=False, jitter=0.1).jobs["job"].spans

@@ -12,6 +12,7 @@ from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Link
+from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Stage, idle_machines, layer_holders
 from keep_prices import compute_model, draw_case, job_plan
 
@@ -34,7 +35,7 @@ def test_layers_are_held_where_the_pipelines_have_them() -> None:
     two = pipeline(("a", 0, 1), ("b", 2, 3)), pipeline(("c", 0, 2), ("a", 3, 3))
     found = [(layers, [stage.machine for stage in stages]) for layers, stages in layer_holders(two)]
     assert found == [(range(2), ["a", "c"]), (range(2, 3), ["b", "c"]), (range(3, 4), ["b", "a"])]
-    plan = JobPlan(two, 1)
+    plan = JobPlan(two, Options(1))
     assert plan.machines == ("a", "b", "c")
     assert [stage.machine for stage in plan.stages] == ["a", "b", "c", "a"]
     assert idle_machines([plan], ["d", "a", "c", "e"]) == ("d", "e")
@@ -82,7 +83,7 @@ def test_groups_have_every_member_once_and_a_region_each() -> None:
 
 def test_bytes_between_regions_are_paid_for_as_they_are_sent() -> None:
     here = cluster({"a": "x", "b": "x", "c": "y"}, default=Link(0.0, 1e9), egress=1e-9)
-    ring = JobPlan(tuple(pipeline((name, 0, 3)) for name in ("a", "b", "c")), 1)
+    ring = JobPlan(tuple(pipeline((name, 0, 3)) for name in ("a", "b", "c")), Options(1))
     wanted = job(4, global_batch=12)
     size = 4 * 4e6
 
@@ -95,17 +96,24 @@ def test_bytes_between_regions_are_paid_for_as_they_are_sent() -> None:
     by_region = replace(ring, sync=type(ring.sync).BY_REGION)
     assert egress(by_region) == pytest.approx(2 * size * 1e-9)
     # Weights: an n-th each, to everyone in the other region.
-    assert egress(replace(by_region, shard_optimizer=True)) == pytest.approx((2 + 4 / 3) * size * 1e-9)
+    assert egress(replace(by_region, options=replace(by_region.options, shard_optimizer=True))) == pytest.approx(
+        (2 + 4 / 3) * size * 1e-9
+    )
 
 
 def test_one_replica_alone_sends_no_weights() -> None:
     here = cluster({"a": "x", "b": "y"}, default=Link(0.0, 1e9), egress=1e-9)
-    plan = JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), 1)
+    plan = JobPlan((pipeline(("a", 0, 1), ("b", 2, 3)),), Options(1))
     tied = job(4, global_batch=4)
     layers = tied.model.layers
     shared = replace(tied.model, layers=(*layers[:-1], replace(layers[-1], tied=1_000_000)))
     prices = [
-        price_job(replace(tied, model=shared), replace(plan, shard_optimizer=sharded), here, compute=FixedTimes())  # type: ignore[arg-type]
+        price_job(
+            replace(tied, model=shared),
+            replace(plan, options=replace(plan.options, shard_optimizer=sharded)),
+            here,
+            compute=FixedTimes(),
+        )  # type: ignore[arg-type]
         for sharded in (False, True)
     ]
     assert all(isinstance(price, JobPrice) for price in prices)

@@ -9,7 +9,7 @@ import pytest
 import small
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
-from hulk.domain.plan import Recompute
+from hulk.domain.options import Recompute
 from hulk.search.existing import recut, skeleton_of
 from hulk.whatif import FASTER_LINK, suggest
 
@@ -63,7 +63,7 @@ def test_a_skeleton_read_back_gives_the_plan():
     job, cluster, own = small.jobs()[0], small.cluster(), small.plan().jobs["bert"]
     skeleton = skeleton_of(own, cluster)
     assert [len(chain) for chain in skeleton.chains] == [2, 2]
-    assert skeleton.settings.recompute is Recompute.FULL
+    assert skeleton.options.recompute is Recompute.FULL
     made, seconds = recut(job, own, cluster, compute=small.compute(), engine=HULK)
     assert [[s.machine for s in p.stages] for p in made.pipelines] == [["rome-1", "rome-1"], ["rome-2", "paris-1"]]
     assert seconds <= price_job(job, own, cluster, compute=small.compute()).step

@@ -38,7 +38,7 @@ from hulk.search.groups import GroupSearch
 from hulk.search.objective import Objective, Score
 from hulk.search.polisher import Polisher
 from hulk.search.seeds import arrange
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 
 _SEED_STEP = 1_000_003
@@ -207,7 +207,7 @@ def load_compiled(space: JobSpace) -> None:
 def _load_dealing(space: JobSpace) -> None:
     """Price the smallest plan there is, and make a deal: all that a search calls, so that none compiles in its time."""
     slot = Slot(0, space.degrees[0])
-    smallest = Skeleton(((slot, slot), (slot,)), Settings(space.microbatches[0]))
+    smallest = Skeleton(((slot, slot), (slot,)), space.plainest)
     if space.seconds(smallest) >= 0:
         space.plan(smallest)
     groups = GroupSearch([space], np.random.default_rng(0))

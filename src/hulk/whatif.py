@@ -14,7 +14,8 @@ from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, pair
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan, Recompute
+from hulk.domain.options import Recompute
+from hulk.domain.plan import JobPlan, Plan
 from hulk.search.existing import recut, restrict
 from hulk.search.objective import job_cost
 
@@ -67,7 +68,7 @@ class _Case:
     def best(self, plan: JobPlan, cluster: Cluster) -> tuple[JobPlan, float] | None:
         """The better of the cuts as they are and new ones; None where neither fits."""
         found = recut(self.job, plan, cluster, compute=self.compute, engine=self.engine)
-        if sum(p.microbatches for p in plan.pipelines) * plan.microbatch_size != self.job.global_batch:
+        if sum(p.microbatches for p in plan.pipelines) * plan.options.microbatch_size != self.job.global_batch:
             return found
         same = step_of(self.job, plan, cluster, compute=self.compute, engine=self.engine)
         if same is not None and (found is None or same < found[1]):
@@ -207,9 +208,9 @@ def _cards(case: _Case) -> Iterator[_Variant]:
 
 def _more_memory(case: _Case, before: float) -> WhatIf | None:
     """The same machines with so much memory that nothing is computed twice; None where there is no need or no gain."""
-    if case.plan.recompute is Recompute.NONE:
+    if case.plan.options.recompute is Recompute.NONE:
         return None
-    plan = replace(case.plan, recompute=Recompute.NONE)
+    plan = replace(case.plan, options=replace(case.plan.options, recompute=Recompute.NONE))
     for factor, how_much in _MEMORY_FACTORS.items():
         machines = tuple(replace(m, memory=m.memory * factor) for m in case.cluster.machines)
         cluster = replace(case.cluster, machines=machines)

@@ -117,7 +117,7 @@ def _broken(cluster, job, plan):
     stages = plan.stages
     book = make_book(
         job, Hosts.of(cluster, plan.machines), ranks=[stage.tensor_parallel for stage in stages],
-        microbatch=plan.microbatch_size, recompute=plan.recompute, compute=COMPUTE, engine=HULK,
+        options=plan.options, compute=COMPUTE, engine=HULK,
     )  # fmt: skip
     encoded = encode(plan, cluster, book)
     encoded.last[-1] += 5

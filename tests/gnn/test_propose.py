@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 from scenes import SCALE, exported, exported_folder, packed, packed_without
 
+from hulk.domain.options import COLUMN
 from hulk.gnn.generator import scattered
 from hulk.io.profiles import bundled_compute
 from hulk.propose import Facts, Graph, Network, load_network, paper_policy, proposals, starts
 from hulk.propose.decode import affordable, complete, decode, owners, table_of
 from hulk.propose.network import Answer
-from hulk.propose.recipe import HEADS, UNKNOWN, classes_of, recipes_of
+from hulk.propose.recipe import HEADS, UNKNOWN, Head, classes_of, recipes_of, with_codes
 from hulk.propose.refine import refined, trimmed
 from hulk.propose.repair import MEMORY, repaired
 from hulk.search.dealing import empty_deal
 from hulk.search.groups import GroupSearch
-from hulk.search.recipes import DEGREE, EXTRA, LENGTH, SHARD, SLOW_DEGREE, START, TOUR, WAY
+from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, SLOW_DEGREE, TOUR
 from hulk.search.spaces import spaces_of
 
 SEEDS = range(12)
@@ -216,10 +217,25 @@ def test_recipes_become_classes_and_come_back() -> None:
     jobs = len(scene.need)
     wanted = np.stack([[rng.integers(len(head.values)) for head in HEADS] for _ in range(jobs)])
     logits = np.concatenate([np.eye(len(head.values))[wanted[:, i]] for i, head in enumerate(HEADS)], axis=1)
-    recipes = recipes_of(logits, scene, rng, likeliest=True)
-    known = [i for i, head in enumerate(HEADS) if head.column in (DEGREE, LENGTH, WAY, EXTRA, SHARD, START)]
+    recipes = with_codes(recipes_of(logits, scene, rng, likeliest=True), scene)
+    # A job that shares no embedding has nothing to fold, and a batch may not have every microbatch size.
+    known = [i for i, head in enumerate(HEADS) if head.name not in ("folded", "microbatch_size")]
     assert (classes_of(recipes)[:, known] == wanted[:, known]).all()
     assert (classes_of(np.zeros_like(recipes)) == UNKNOWN).all()
+
+
+def test_heads_are_read_by_name() -> None:
+    """A network that lists its heads in another order, one that no recipe has, and not all there are: what it says
+    counts by name, and the rest is drawn as a search draws it."""
+    scene = packed(2)
+    jobs, rng = len(scene.need), np.random.default_rng(0)
+    heads = [Head("shard_optimizer", (False, True)), Head("gone", (1, 2, 3)), Head("schedule", ("1f1b+4", "3f2b"))]
+    logits = np.tile([0.0, 5.0, 9.0, 0.0, 0.0, 0.0, 9.0], (jobs, 1))  # the network likes a schedule that is gone, too
+    recipes = with_codes(recipes_of(logits, scene, rng, likeliest=True, heads=heads), scene)
+    assert (recipes[:, LAYOUT + COLUMN["shard_optimizer"]] == 1).all()
+    assert (recipes[:, LAYOUT + COLUMN["schedule"]] == 4).all()
+    drawn = [with_codes(recipes_of(logits, scene, rng, likeliest=True, heads=heads), scene) for _ in range(20)]
+    assert len({int(each[0, LAYOUT + COLUMN["sync"]]) for each in drawn}) == 2
 
 
 def test_a_job_without_machines_gets_some() -> None:

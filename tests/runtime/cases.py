@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 
 CLUSTER = """
 name: tiny
@@ -82,11 +83,13 @@ class Case:
             pipelines.append(Pipeline(tuple(made), microbatches))
         return JobPlan(
             tuple(pipelines),
-            microbatch_size=self.size,
-            schedule=Schedule.parse(self.schedule),
-            recompute=Recompute.FULL if self.recompute else Recompute.NONE,
-            sync=Sync.BY_REGION if self.by_region else Sync.RING,
-            shard_optimizer=self.shard,
+            Options(
+                microbatch_size=self.size,
+                schedule=Schedule.parse(self.schedule),
+                recompute=Recompute.FULL if self.recompute else Recompute.NONE,
+                sync=Sync.BY_REGION if self.by_region else Sync.RING,
+                shard_optimizer=self.shard,
+            ),
         )
 
 

@@ -83,7 +83,7 @@ def _gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bool, tmp_path: Path) -> None:
     from hulk.cost.engine import HULK
     from hulk.cost.memory import layer_memory
-    from hulk.domain.plan import Recompute
+    from hulk.domain.options import Options, Recompute
     from hulk.io.jobs_file import load_jobs
 
     fields = {"name": "tiny", "model": "./config.json", "sequence": SEQUENCE, "global_batch": SAMPLES}
@@ -95,7 +95,10 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bo
     layers = job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
     how = Recompute.FULL if recompute else Recompute.NONE
-    priced = [layer_memory(one, size, job, SAMPLES, how, HULK) for one, size in zip(layers, inputs, strict=True)]
+    priced = [
+        layer_memory(one, size, job, Options(SAMPLES, recompute=how), HULK)
+        for one, size in zip(layers, inputs, strict=True)
+    ]
     kept = [memory.held_split + memory.held_whole for memory in priced]
     moments = [memory.peak_split + memory.peak_whole for memory in priced]
     # Slack and, in 16 bits, the copy of a padded weight are for GPUs.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cases import Case, write_case, write_text
 
-from hulk.domain.plan import Schedule
+from hulk.domain.options import Schedule
 from hulk.runtime.buckets import plan_buckets, routes
 from hulk.runtime.entries import Entry, owners
 from hulk.runtime.seats import seat
@@ -80,7 +80,7 @@ def test_by_region_only_firsts_cross() -> None:
     )
     seating = seat(case.plan)
     (bucket,) = plan_buckets([Entry("norm", (4,), (3,))], seating)
-    found = routes(bucket, case.plan.sync, {0: "rome", 1: "rome", 2: "oslo"})
+    found = routes(bucket, case.plan.options.sync, {0: "rome", 1: "rome", 2: "oslo"})
     assert (found[0].inside, found[0].between) == ((0, 1), (0, 2))
     assert (found[1].inside, found[1].between) == ((0, 1), None)
     assert (found[2].inside, found[2].between) == (None, (0, 2))

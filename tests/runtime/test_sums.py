@@ -19,7 +19,8 @@ from hulk.cost.price import closed_form, price_job
 from hulk.cost.report import JobPrice
 from hulk.cost.sync import chain_pieces
 from hulk.cost.tables import without_sharing
-from hulk.domain.plan import JobPlan, Pipeline, Schedule, Stage, Sync
+from hulk.domain.options import Options, Schedule, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
@@ -58,7 +59,7 @@ def prepared(
         Pipeline(tuple(Stage(m, (0,), a, b) for m, a, b in stages), count)
         for stages, count in zip(pipelines, counts, strict=True)
     )
-    plan = JobPlan(made, microbatch_size=1, **options)
+    plan = JobPlan(made, Options(microbatch_size=1, **options))
     answer = prepare(
         job, plan, load_cluster(folder / "cluster.yaml"), compute=ComputeModel(bundled_profiles()), engine=engine
     )
@@ -156,7 +157,7 @@ def test_owners_send_what_they_have_updated(tmp_path):
     made = prepared(tmp_path, *shape, engine=PLAIN)
     price = price_job(
         made.job,
-        replace(made.plan, shard_optimizer=True),
+        replace(made.plan, options=replace(made.plan.options, shard_optimizer=True)),
         made.cluster,
         compute=ComputeModel(bundled_profiles()),
         engine=PLAIN,

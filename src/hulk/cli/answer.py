@@ -11,6 +11,7 @@ from rich.table import Table
 
 from hulk.cli.screen import bar, styled
 from hulk.cost.report import Infeasible, JobPrice, StagePrice
+from hulk.domain.options import words_of
 from hulk.text import one_line
 from hulk.units import format_count, format_money, format_size, format_time
 
@@ -63,7 +64,7 @@ def _job(job: Job, plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequ
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
     rows.add_row("  group", "\n".join(groups(plan, cluster)))
-    rows.add_row("  plan", _settings(plan, price))
+    rows.add_row("  plan", _options(plan, price))
     rows.add_row("", "\n".join(pipeline_lines(plan, price)))
     rows.add_row("  step", "\n".join(_breakdown(price)))
     if price.step > _SHARING * price.alone:
@@ -92,20 +93,11 @@ def groups(plan: JobPlan, cluster: Cluster) -> list[str]:
     ]
 
 
-def _settings(plan: JobPlan, price: JobPrice) -> str:
+def _options(plan: JobPlan, price: JobPrice) -> str:
     lengths = sorted({len(stages) for stages in price.pipelines})
     long = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    parts = [
-        f"{count(len(plan.pipelines), 'pipeline')} of {long} stage{'' if lengths == [1] else 's'}",
-        f"microbatches of {plan.microbatch_size}",
-        str(plan.schedule),
-        "everything recomputed" if plan.recompute == "full" else "nothing recomputed",
-    ]
-    if len(plan.pipelines) > 1:
-        parts.append("gradients in a ring" if plan.sync == "ring" else "gradients region by region")
-    if plan.shard_optimizer:
-        parts.append("optimizer sharded")
-    return ", ".join(parts)
+    shape = f"{count(len(plan.pipelines), 'pipeline')} of {long} stage{'' if lengths == [1] else 's'}"
+    return ", ".join([shape, *words_of(plan.options, len(plan.pipelines), len(plan.stages))])
 
 
 def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:

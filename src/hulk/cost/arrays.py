@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner
+from hulk.domain.options import COLUMN, SPACE, Sync
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FITS, TOO_BIG, BLOCKED = 0, 1, 2
+SCHEDULE, SYNC, SHARD = (COLUMN[name] for name in ("schedule", "sync", "shard_optimizer"))
+RING, BY_REGION = SPACE[SYNC].code_of(Sync.RING), SPACE[SYNC].code_of(Sync.BY_REGION)
 
 
 class Rules(NamedTuple):
@@ -87,8 +90,7 @@ class Encoded(NamedTuple):
     last: Ints  # [N]
     microbatches: Ints  # [P]
     warmup: Ints  # [N] forwards before the first backward
-    by_region: bool
-    shard_optimizer: bool
+    options: Ints  # [F] as `hulk.domain.options.codes_of` has them
 
 
 class Durations(NamedTuple):

@@ -2,7 +2,8 @@
 
 Numba looks at a function's own file to see whether its kept code is still good, not at what the function calls. So the
 folder that holds the code is named after a digest of all that compiled code is made of: every source with a compiled
-function, numba's version, and the switches that change what it compiles. Other sources, another folder.
+function, the table of options, numba's version, and the switches that change what it compiles. Other sources, another
+folder.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config  # its names are made when it is imported
 
 _PACKAGE = Path(__file__).parent.parent
+_OPTIONS = _PACKAGE / "domain" / "options.py"  # its columns and codes are constants in compiled code
 _USED = re.compile(rb"^@(kernel|lean|inner|maker|inlined)$", re.MULTILINE)
 _KEPT = 6  # folders of other sources that stay, the newest ones
 
@@ -92,9 +94,10 @@ def cache_folder() -> Path:
 
 
 def compiled_sources() -> list[Path]:
-    """The files with compiled functions. What these use of other files must not be code or constants."""
+    """The files with compiled functions, and the table of options, whose columns are constants in them. What these use
+    of other files must not be code or constants."""
     sources = sorted(_PACKAGE.rglob("*.py"))
-    return [source for source in sources if source == Path(__file__) or _USED.search(source.read_bytes())]
+    return [s for s in sources if s in (Path(__file__), _OPTIONS) or _USED.search(s.read_bytes())]
 
 
 def digest() -> str:

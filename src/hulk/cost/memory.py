@@ -22,7 +22,7 @@ from hulk.cost.layers.operations import MASK_ELEMENTS
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
 from hulk.domain.model import Layer, LayerKind
-from hulk.domain.plan import Recompute
+from hulk.domain.options import Options, Recompute
 
 GRADIENT_BYTES = 4
 _STATE_BYTES = {
@@ -64,14 +64,12 @@ class LayerMemory:
     peak_whole: float
 
 
-def layer_memory(
-    layer: Layer, input_elements: float, job: Job, microbatch: int, recompute: Recompute, engine: Engine = HULK
-) -> LayerMemory:
+def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options, engine: Engine = HULK) -> LayerMemory:
     """What a layer keeps. `input_elements` per sample come from the layer before.
 
     With full recomputation a layer keeps its input alone, and its backward needs everything else for a moment.
     """
-    size = job.precision.bytes
+    size, microbatch = job.precision.bytes, options.microbatch_size
     if engine.fused_kernels:
         layer = replace(
             layer,
@@ -84,7 +82,7 @@ def layer_memory(
     held_split = (layer.held_split * size + scores) * microbatch
     held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
     if engine.lean:
-        return _scaled(_own(layer, input_elements, job, microbatch, recompute, held_split, held_whole), engine.slack)
+        return _scaled(_own(layer, input_elements, job, options, held_split, held_whole), engine.slack)
     if layer.kind is LayerKind.HEAD:
         if engine.logit_bytes is not None:
             held, moment = (bytes_each * layer.logits * microbatch for bytes_each in engine.logit_bytes)
@@ -92,7 +90,7 @@ def layer_memory(
         # Logits and softmax in fp32; backward needs two more copies for a moment, recomputation or not.
         held_split = layer.held_split * 4.0 * microbatch
         return LayerMemory(held_split, held_whole, held_split / _LOSS_COPIES * 2.0, 0.0)
-    if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
+    if options.recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
         kept = input_elements * size * microbatch
         return LayerMemory(0.0, kept, held_split, max(held_whole - kept, 0.0))
     return LayerMemory(held_split, held_whole, 0.0, 0.0)
@@ -102,13 +100,12 @@ def _own(
     layer: Layer,
     input_elements: float,
     job: Job,
-    microbatch: int,
-    recompute: Recompute,
+    options: Options,
     held_split: float,
     held_whole: float,
 ) -> LayerMemory:
     """What `hulk.runtime` keeps: logits once, in their own format, and the temporaries of backward."""
-    size = job.precision.bytes
+    size, microbatch = job.precision.bytes, options.microbatch_size
     weight = layer.moment_once * size
     moment_split, moment_whole = layer.moment_split * size * microbatch, layer.moment_whole * size * microbatch
     if layer.kind is LayerKind.HEAD:
@@ -123,7 +120,7 @@ def _own(
     if layer.kind is LayerKind.EMBEDDING:  # what it gives is counted by the layer that takes it, or as sent
         held_whole = max(held_whole - layer.output * size * microbatch, 0.0)
     once = layer.held_once * size
-    if recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
+    if options.recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
         kept = input_elements * size * microbatch
         return LayerMemory(once, kept, held_split + moment_split + weight, max(held_whole - kept, 0.0) + moment_whole)
     return LayerMemory(held_split + once, held_whole, moment_split + weight, moment_whole)

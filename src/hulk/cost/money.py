@@ -25,7 +25,7 @@ def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, shares: Sequence
         for a, b in pairwise(pipeline.stages):
             there_and_back = cluster.egress(a.machine, b.machine) + cluster.egress(b.machine, a.machine)
             egress += float(tables.cut[a.last]) * pipeline.microbatches * there_and_back
-    sends = plain(sends_weights)(tables, plan.shard_optimizer, len(plan.pipelines))
+    sends = plain(sends_weights)(tables, plan.options.shard_optimizer, len(plan.pipelines))
     machines = [stage.machine for stage in plan.stages]
     for share in shares:
         egress += sum(size * cluster.egress(machines[a], machines[b]) for a, b, size in share.hops())

@@ -169,7 +169,7 @@ def _batches(job: Job, old: JobPlan, new: JobPlan) -> Iterator[_Batch]:
 
 def _shards(plan: JobPlan, holders: Sequence[str], unit: int) -> list[_Piece]:
     """Who holds which part of a layer's optimizer state: every holder all of it, or, sharded, each its own part."""
-    if not plan.shard_optimizer:
+    if not plan.options.shard_optimizer:
         return [_Piece(0, unit, holders)]
     size = unit // len(holders)
     return [_Piece(i * size, (i + 1) * size, (name,)) for i, name in enumerate(holders)]

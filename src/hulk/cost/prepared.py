@@ -51,8 +51,7 @@ def prepare(
         job,
         Hosts.of(cluster, plan.machines),
         ranks=[stage.tensor_parallel for stage in stages],
-        microbatch=plan.microbatch_size,
-        recompute=plan.recompute,
+        options=plan.options,
         compute=compute,
         engine=engine,
     )

@@ -125,7 +125,7 @@ def _breakdown(
 
 def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, ...], ...]:
     tables, durations = prepared.book.tables, prepared.durations
-    shards = len(prepared.plan.pipelines) if prepared.plan.shard_optimizer else 1
+    shards = len(prepared.plan.pipelines) if prepared.plan.options.shard_optimizer else 1
     gradient = tables.gradient_bytes
     pipelines = []
     row = 0

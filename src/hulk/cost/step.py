@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hulk.cost.arrays import BLOCKED, FITS, TOO_BIG, Durations, Encoded, Floats, Tables, transfer_seconds
+from hulk.cost.arrays import BLOCKED, FITS, SHARD, TOO_BIG, Durations, Encoded, Floats, Tables, transfer_seconds
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.pipeline import Passes, backward_position, run_pipeline
 from hulk.cost.sharing import hold_back, resources_of
@@ -53,7 +53,7 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
 def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out` but for the gradients' sets. Returns (FITS, 0, 0), or as `durations` does."""
     replicas = plan.microbatches.shape[0]
-    shards = replicas if plan.shard_optimizer else 1
+    shards = replicas if plan.options[SHARD] == 1 else 1
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         for n in range(begin, end):
@@ -119,7 +119,7 @@ def step_seconds(
     done = np.empty(plan.starts[replicas])
     for n in range(done.shape[0]):
         done[n] = sync_end[n] + out.update[n]
-    if sends_weights(tables, plan.shard_optimizer, replicas):
+    if sends_weights(tables, plan.options[SHARD] == 1, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
     total = 0.0
     for p in range(replicas):

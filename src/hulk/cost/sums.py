@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hulk.cost.arrays import Durations, Encoded, Tables
+from hulk.cost.arrays import BY_REGION, SYNC, Durations, Encoded, Tables
 from hulk.cost.compiled import plain
 from hulk.cost.sync import buckets_of, chain_up, holders_of, is_apart, shared_bytes, shared_holders, tied_bytes
 
@@ -59,7 +59,11 @@ def shares(tables: Tables, plan: Encoded, durations: Durations, sets: int) -> li
     def share(
         members: tuple[int, ...], size: float, layers: tuple[int, int] | None, lowest: tuple[int, ...], *, pair: bool
     ) -> Share:
-        chains = tuple((n,) for n in members) if pair or not plan.by_region else by_region(tables, plan, members)
+        chains = (
+            tuple((n,) for n in members)
+            if pair or plan.options[SYNC] != BY_REGION
+            else by_region(tables, plan, members)
+        )
         return Share(members, size, layers, lowest, chains, int(plain(buckets_of)(tables, size)))
 
     result = []

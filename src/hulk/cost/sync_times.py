@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hulk.cost.arrays import BLOCKED, FITS, Durations, Encoded, Floats, Ints, Tables, transfer_seconds
+from hulk.cost.arrays import BLOCKED, BY_REGION, FITS, SYNC, Durations, Encoded, Floats, Ints, Tables, transfer_seconds
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.sharing import Resources, pass_through, resource_at
 from hulk.cost.sync import (
@@ -142,7 +142,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
 def sum_seconds(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[float, float]:
     """(Seconds on the wire, seconds of latency) of adding up `size` bytes among these stages, as the plan says."""
     flows = flows_of(plan, members)
-    if plan.by_region:
+    if plan.options[SYNC] == BY_REGION:
         return by_region_seconds(tables, plan, members, size, flows)
     return ring_seconds(tables, plan, members, size, flows)
 
@@ -236,7 +236,9 @@ def sync_ends(
 @inner
 def _are_even(tables: Tables, plan: Encoded, two: Ints) -> bool:
     """Whether two stages swap: in one region, a sync by region makes them a chain."""
-    return not plan.by_region or tables.region[plan.place[two[0]]] != tables.region[plan.place[two[1]]]
+    return bool(
+        plan.options[SYNC] != BY_REGION or tables.region[plan.place[two[0]]] != tables.region[plan.place[two[1]]]
+    )
 
 
 @maker
@@ -316,7 +318,7 @@ def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints
     """When a set's sum that starts at some time is through the cards and trunks it shares with others."""
     n = members.shape[0]
     end = at
-    if not plan.by_region:
+    if plan.options[SYNC] != BY_REGION:
         part = 2 * (n - 1) / n * size
         for i in range(n):
             end = max(end, pass_through(tables, plan, shared, members[i], members[(i + 1) % n], part, at))

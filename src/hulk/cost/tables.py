@@ -20,7 +20,8 @@ from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind
-from hulk.domain.plan import JobPlan, Recompute, Sync
+from hulk.domain.options import Options, Recompute, codes_of
+from hulk.domain.plan import JobPlan
 
 
 class Links(NamedTuple):
@@ -70,8 +71,7 @@ def make_book(
     hosts: Hosts,
     *,
     ranks: Sequence[int],
-    microbatch: int,
-    recompute: Recompute,
+    options: Options,
     compute: ComputeModel,
     engine: Engine,
 ) -> Book:
@@ -81,11 +81,8 @@ def make_book(
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
     layers = job.model.layers if engine.dropout else job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
-    memory = [
-        layer_memory(layer, size, job, microbatch, recompute, engine)
-        for layer, size in zip(layers, inputs, strict=True)
-    ]
-    forward, backward, origins = _pass_times(job, kinds, microbatch, recompute, compute, engine)
+    memory = [layer_memory(layer, size, job, options, engine) for layer, size in zip(layers, inputs, strict=True)]
+    forward, backward, origins = _pass_times(job, kinds, options, compute, engine)
     gathers = [_gather_line(kind) for kind in kinds]
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in machines))}
     tables = Tables(
@@ -100,7 +97,7 @@ def make_book(
         peak_split=np.array([m.peak_split for m in memory]),
         peak_whole=np.array([m.peak_whole for m in memory]),
         alike_until=_ends_of_runs([(m.peak_split, m.peak_whole) for m in memory]),
-        cut=np.array([layer.output * microbatch * job.precision.bytes for layer in layers], float),
+        cut=np.array([layer.output * options.microbatch_size * job.precision.bytes for layer in layers], float),
         gather_fixed=np.array([g[0] for g in gathers]),
         gather_rate=np.array([g[1] for g in gathers]),
         **links._asdict(),
@@ -169,8 +166,7 @@ def _ends_of_runs(values: Sequence[object]) -> Ints:
 def _pass_times(
     job: Job,
     kinds: Sequence[StageKind],
-    microbatch: int,
-    recompute: Recompute,
+    options: Options,
     compute: ComputeModel,
     engine: Engine,
 ) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
@@ -182,23 +178,23 @@ def _pass_times(
     for k, kind in enumerate(kinds):
         found: dict[TimeOrigin, int] = {}
         by_shape: dict[str, LayerTime] = {}
-        how = _conditions(job, kind.ranks, microbatch, engine)
+        how = _conditions(job, kind.ranks, options.microbatch_size, engine)
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
                 time = compute.layer_times(job.model, layer, kind.gpu, how)
                 if engine.lean:
-                    time = own_times(time, layer, kind.gpu, how, again=_is_again(layer, recompute))
+                    time = own_times(time, layer, kind.gpu, how, again=_is_again(layer, options))
                 by_shape[layer.shape] = time
             time = by_shape[layer.shape]
             forward[k, i + 1] = forward[k, i] + time.forward
-            backward[k, i + 1] = backward[k, i] + time.backward + _is_again(layer, recompute) * time.forward
+            backward[k, i + 1] = backward[k, i] + time.backward + _is_again(layer, options) * time.forward
             found[time.origin] = found.get(time.origin, 0) + 1
         origins.append(found)
     return forward, backward, origins
 
 
-def _is_again(layer: Layer, recompute: Recompute) -> bool:
-    return recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK
+def _is_again(layer: Layer, options: Options) -> bool:
+    return options.recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK
 
 
 def _conditions(job: Job, ranks: int, microbatch: int, engine: Engine) -> Conditions:
@@ -263,13 +259,12 @@ def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
         microbatches=np.array([pipeline.microbatches for pipeline in plan.pipelines]),
         warmup=np.array(
             [
-                plan.schedule.warmup(s, len(pipeline.stages), pipeline.microbatches)
+                plan.options.schedule.warmup(s, len(pipeline.stages), pipeline.microbatches)
                 for pipeline in plan.pipelines
                 for s in range(len(pipeline.stages))
             ]
         ),
-        by_region=plan.sync is Sync.BY_REGION,
-        shard_optimizer=plan.shard_optimizer,
+        options=np.array(codes_of(plan.options)),
     )
 
 

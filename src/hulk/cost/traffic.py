@@ -315,7 +315,7 @@ def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
             if count:
                 part = count / share.buckets
                 sums.add_up(share, part, _moments(prepared, share, 0.0 if is_last else part), count)
-    if plain(sends_weights)(tables, prepared.plan.shard_optimizer, len(prepared.plan.pipelines)):
+    if plain(sends_weights)(tables, prepared.plan.options.shard_optimizer, len(prepared.plan.pipelines)):
         sums.forget()
         parts = owned(tables, prepared.encoded, wanted)
         for share, its in zip(wanted, parts, strict=True):

@@ -142,8 +142,8 @@ def _check_neighbours(pipeline: Pipeline, job: Job, reach: _Reach, place: Place)
 def _check_batch(plan: JobPlan, job: Job) -> None:
     """Microbatches × size over all pipelines is the global batch."""
     place = f"job {job.name!r}"
-    if plan.microbatch_size < 1:
-        raise PlanError(f"a microbatch of {plan.microbatch_size} sequences", where=place, hint="at least 1")
+    if plan.options.microbatch_size < 1:
+        raise PlanError(f"a microbatch of {plan.options.microbatch_size} sequences", where=place, hint="at least 1")
     for number, pipeline in enumerate(plan.pipelines, start=1):
         if pipeline.microbatches < 1:
             raise PlanError(
@@ -152,11 +152,11 @@ def _check_batch(plan: JobPlan, job: Job) -> None:
                 hint="leave the pipeline out, or give it some",
             )
     microbatches = sum(pipeline.microbatches for pipeline in plan.pipelines)
-    total = microbatches * plan.microbatch_size
+    total = microbatches * plan.options.microbatch_size
     if total != job.global_batch:
         raise PlanError(
-            f"{microbatches} microbatches of {plan.microbatch_size} are {total} sequences a step, but the job's global "
-            f"batch is {job.global_batch}",
+            f"{microbatches} microbatches of {plan.options.microbatch_size} are {total} sequences a step, but the "
+            f"job's global batch is {job.global_batch}",
             where=place,
             hint="change the microbatches of the pipelines until they add up",
         )

@@ -2,64 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import pairwise
 
-from hulk.errors import PlanError
-
-
-class ScheduleKind(StrEnum):
-    """The order in which a stage does forward and backward passes."""
-
-    GPIPE = "gpipe"
-    ONE_F_ONE_B = "1f1b"
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """GPipe, 1F1B, or 1F1B with `extra` more forwards ahead in every stage: they hide long links and cost memory.
-
-    Written "gpipe", "1f1b" or "1f1b+4".
-    """
-
-    kind: ScheduleKind = ScheduleKind.ONE_F_ONE_B
-    extra: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Schedule:
-        """The schedule a person wrote; PlanError otherwise."""
-        if text == "gpipe":
-            return cls(ScheduleKind.GPIPE)
-        match = re.fullmatch(r"1f1b(?:\+(\d{1,6}))?", text)
-        if match is None:
-            raise PlanError(f"unknown schedule {text!r}", hint='write "gpipe", "1f1b" or "1f1b+4"')
-        return cls(ScheduleKind.ONE_F_ONE_B, int(match.group(1) or 0))
-
-    def __str__(self) -> str:
-        return f"{self.kind}+{self.extra}" if self.extra else str(self.kind)
-
-    def warmup(self, stage: int, stages: int, microbatches: int) -> int:
-        """Forwards a stage does before its first backward."""
-        if self.kind is ScheduleKind.GPIPE:
-            return microbatches
-        return min(microbatches, stages - stage + self.extra)
-
-
-class Recompute(StrEnum):
-    """What is thrown away after forward and computed again in backward."""
-
-    NONE = "none"
-    FULL = "full"
-
-
-class Sync(StrEnum):
-    """How replicas add up their gradients."""
-
-    RING = "ring"
-    BY_REGION = "by-region"
+from hulk.domain.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +39,10 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """How one job trains. With `shard_optimizer` the replicas split the optimizer's state (ZeRO stage 1)."""
+    """How one job trains: its pipelines, and everything else that is chosen."""
 
     pipelines: tuple[Pipeline, ...]
-    microbatch_size: int
-    schedule: Schedule = Schedule()
-    recompute: Recompute = Recompute.NONE
-    sync: Sync = Sync.RING
-    shard_optimizer: bool = False
+    options: Options
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -16,6 +16,7 @@ import torch
 from hulk.gnn.model import INPUTS, Proposer
 from hulk.propose.graph import JOB_FEATURES, LINK_FEATURES, MAPS, NEIGHBOURS, PAIR_FEATURES, PLACE_FEATURES
 from hulk.propose.network import CARD, FILE, FORMAT, OUTPUTS
+from hulk.propose.recipe import HEADS
 
 _OPSET = 18
 
@@ -53,7 +54,12 @@ def export(model: Proposer, folder: Path, *, card: Mapping[str, object]) -> Path
     _strip(proto)
     path.write_bytes(proto.SerializeToString(deterministic=True))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    facts = {"format": FORMAT, "sha256": digest, "parameters": sum(p.numel() for p in model.parameters())}
+    facts = {
+        "format": FORMAT,
+        "sha256": digest,
+        "heads": HEADS,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
     text = json.dumps({**facts, **card}, indent=2) + "\n"
     (folder / CARD).write_text(text, encoding="utf-8")
     return path

@@ -103,7 +103,7 @@ def _verdict(network: Proposing, scene: Scene, samples: int, rounds: int | None)
     search.rng = np.random.default_rng([example.seed, 0])
     # What served, and what is known, from an earlier look must not help this one.
     search.learned.served[:] = 0
-    search.bench.memo.keys[:] = 0
+    search.work.memo.keys[:] = 0
     best = float(example.costs[0])
     label = _cost(search, owners(packed, example.tables[0]))
     draws = np.random.default_rng([example.seed, 1])

@@ -28,11 +28,12 @@ from hulk.io.profiles import bundled_compute
 from hulk.propose.decode import table_of
 from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
+from hulk.propose.recipe import with_codes
 from hulk.propose.refine import starts
 from hulk.search.dealing import Deal
 from hulk.search.groups import GroupSearch
+from hulk.search.layouts import DEGREE, LENGTH
 from hulk.search.packed import Packed, pack
-from hulk.search.recipes import DEGREE, LENGTH
 from hulk.search.spaces import spaces_of
 
 NEAR_BEST = 0.03
@@ -130,8 +131,9 @@ def beside_of(deal: Deal, groups: GroupSearch) -> NDArray[np.bool_]:
 
 
 def plain_recipes(deal: Deal, packed: Packed) -> NDArray[np.int64]:
-    """A deal's recipes [J, COLUMNS], none asking for longer pipelines than its group has slots for."""
-    plain = deal.recipes.copy()
+    """A deal's recipes [J, COLUMNS], options by the numbers of their values, none asking for longer pipelines than its
+    group has slots for."""
+    plain = with_codes(deal.recipes, packed)
     for job, recipe in enumerate(plain):
         gpus = int(packed.gpus[deal.owner == job].sum())
         recipe[LENGTH] = min(recipe[LENGTH], max(1, gpus // recipe[DEGREE]), packed.layers[job])

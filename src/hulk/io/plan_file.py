@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, FailFast, Field, WithJsonSchema
+from pydantic import AfterValidator, FailFast, Field, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
 from hulk.domain.cluster import Cluster
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Recompute, Schedule, Stage, Sync
+from hulk.domain.options import SPACE, Options, Schedule, plain_value
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import PlanError
 from hulk.io.fields import Entry, Flag, Name, Text, validate, whole
 from hulk.io.files import write_atomic
@@ -60,21 +63,32 @@ class PipelineEntry(Entry):
     """The stages in order."""
 
 
-class JobPlanEntry(Entry):
+_IN_FILES: Mapping[Any, Any] = {int: Whole, bool: Flag, Schedule: ScheduleText}
+"""What stands for a type of option in a file; the others stand for themselves."""
+
+
+def _option_fields() -> dict[str, Any]:
+    """A field for every option, as `create_model` takes them."""
+    types, made = get_type_hints(Options), {}
+    for choice, option in zip(SPACE, fields(Options), strict=True):
+        default: Any = option.default
+        if default is MISSING:
+            default = ...
+        elif isinstance(default, Schedule):
+            default = str(default)
+        kind = _IN_FILES.get(types[choice.name], types[choice.name])
+        made[choice.name] = (kind, Field(default, description=choice.about))
+    return made
+
+
+class _Replicas(Entry):
     """How one job trains."""
 
-    microbatch_size: Whole
-    """Sequences in a microbatch."""
-    schedule: ScheduleText = "1f1b"
-    """gpipe, 1f1b, or 1f1b+n: with n more forward passes ahead, which hide long links."""
-    recompute: Recompute = Recompute.NONE
-    """full: activations are thrown away after the forward pass and computed again."""
-    sync: Sync = Sync.RING
-    """How the replicas add up their gradients."""
-    shard_optimizer: Flag = False
-    """Whether the replicas split the optimizer's state (ZeRO stage 1)."""
     pipelines: Annotated[list[PipelineEntry], FailFast(), Field(min_length=1)]
     """The replicas."""
+
+
+JobPlanEntry = create_model("JobPlanEntry", __base__=_Replicas, __doc__=_Replicas.__doc__, **_option_fields())
 
 
 class PlanFile(Entry):
@@ -86,7 +100,7 @@ class PlanFile(Entry):
     """The name of the cluster it was made for."""
     made_for: MadeFor | None = None
     """What that cluster was, as far as the plan uses it: the plan is not compared with its cluster without it."""
-    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict, max_length=MAX_JOBS)
+    jobs: dict[Name, JobPlanEntry] = Field(default_factory=dict, max_length=MAX_JOBS)  # type: ignore[valid-type]
     """The jobs that train, by name."""
     idle: Annotated[list[Name], FailFast()] = Field(default_factory=list)
     """Machines that nothing runs on."""
@@ -133,7 +147,7 @@ def save_plan(plan: Plan, path: str | Path, *, cluster: Cluster | str | None = N
     write_atomic(path, dump_plan(plan, cluster=cluster))
 
 
-def _job_plan(entry: JobPlanEntry) -> JobPlan:
+def _job_plan(entry: Any) -> JobPlan:
     pipelines = tuple(
         Pipeline(
             stages=tuple(Stage(s.machine, tuple(s.gpus), s.layers[0], s.layers[1]) for s in pipeline.stages),
@@ -141,23 +155,13 @@ def _job_plan(entry: JobPlanEntry) -> JobPlan:
         )
         for pipeline in entry.pipelines
     )
-    return JobPlan(
-        pipelines=pipelines,
-        microbatch_size=entry.microbatch_size,
-        schedule=Schedule.parse(entry.schedule),
-        recompute=entry.recompute,
-        sync=entry.sync,
-        shard_optimizer=entry.shard_optimizer,
-    )
+    given = {choice.name: getattr(entry, choice.name) for choice in SPACE}
+    return JobPlan(pipelines, Options(**{**given, "schedule": Schedule.parse(given["schedule"])}))
 
 
 def _job_dict(plan: JobPlan) -> dict[str, Any]:
     return {
-        "microbatch_size": plan.microbatch_size,
-        "schedule": str(plan.schedule),
-        "recompute": str(plan.recompute),
-        "sync": str(plan.sync),
-        "shard_optimizer": plan.shard_optimizer,
+        **{choice.name: plain_value(getattr(plan.options, choice.name)) for choice in SPACE},
         "pipelines": [
             {
                 "microbatches": pipeline.microbatches,

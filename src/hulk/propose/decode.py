@@ -68,7 +68,7 @@ def proposals(
     for number, table in enumerate(mended):
         deal = empty_deal(packed)
         deal.owner[:] = owners(packed, table)
-        deal.recipes[:] = recipes_of(answer.recipes[number], packed, rng, likeliest=number == 0)
+        deal.recipes[:] = recipes_of(answer.recipes[number], packed, rng, likeliest=number == 0, heads=answer.heads)
         found.setdefault(deal.owner.tobytes(), deal)
     beside = answer.beside.astype(float).mean(axis=0)
     return Proposals(list(found.values()), np.where(np.isfinite(facts.latency), 1 / (1 + np.exp(beside)), np.inf))

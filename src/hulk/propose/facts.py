@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import plain
+from hulk.domain.options import COLUMN, SPACE
 from hulk.search.packed import Packed, tables_of
 
 Floats = NDArray[np.float64]
@@ -62,8 +63,9 @@ class Facts:
         members = np.diff(packed.first_member)
         usable = np.add.reduceat(packed.allowed[:, packed.members].astype(float), packed.first_member[:-1], axis=1)
         jobs = range(len(packed.need))
-        cuts = [plain(tables_of)(packed, j, 0).cut for j in jobs]
-        samples = packed.sizes[:, 0]
+        first_values = np.zeros(len(SPACE), np.int64)
+        cuts = [plain(tables_of)(packed, j, first_values).cut for j in jobs]
+        samples = packed.codes[:, COLUMN["microbatch_size"], 0]
         return cls(
             members=members,
             gpus=packed.gpus[first],

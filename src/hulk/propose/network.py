@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -26,6 +26,7 @@ from hulk.propose.graph import (
     PLACE_FEATURES,
     Graph,
 )
+from hulk.propose.recipe import HEADS, Head
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -52,8 +53,9 @@ class Answer(NamedTuple):
 
     shares: Array  # [S, P, J + 1] log shares: what the rest of each class should be
     amounts: Array  # [S, P, J + 1] how much of the rest an owner takes if it takes any
-    recipes: Array  # [S, J, WIDTH] logits of the recipes that suit the groups, see `hulk.propose.recipe`
+    recipes: Array  # [S, J, values of all heads] logits of the recipes that suit the groups
     beside: Array  # [S, P, P] logits that two classes follow each other in a pipeline, if one job has both
+    heads: Sequence[Head] = HEADS  # what the logits of recipes are about, one head after the other
 
 
 class Proposing(Protocol):
@@ -69,6 +71,7 @@ class Network:
 
     session: onnxruntime.InferenceSession
     card: Mapping[str, Any]
+    heads: Sequence[Head]
 
     def run(self, graph: Graph, known: NDArray[np.floating[Any]]) -> Answer:
         """See `Proposing`."""
@@ -76,7 +79,8 @@ class Network:
             name: getattr(graph, name)[None] for name in ("place", "job", "pair", "neighbour", "link", "maps", "worth")
         }
         fed["known"] = known.astype(np.float32)
-        return Answer(*self.session.run(None, fed))
+        shares, amounts, recipes, beside = self.session.run(None, fed)
+        return Answer(shares, amounts, recipes, beside, self.heads)
 
 
 def load_network(folder: Path) -> Network | None:
@@ -121,7 +125,19 @@ def _load(folder: Path) -> Network:
     except Exception as error:  # onnxruntime raises many kinds, none of them public
         raise _UnusableError(f"onnxruntime cannot read {folder / FILE} ({type(error).__name__})") from None
     _check_shapes(session, folder / FILE)
-    return Network(session, card)
+    return Network(session, card, _heads(session, card, folder / CARD))
+
+
+def _heads(session: onnxruntime.InferenceSession, card: Mapping[str, Any], path: Path) -> tuple[Head, ...]:
+    """The heads that a card lists, as many values as the network has logits for."""
+    try:
+        heads = tuple(Head(str(name), tuple(values)) for name, values in card["heads"])
+    except (KeyError, TypeError, ValueError):
+        raise _UnusableError(f"{path} does not list the heads") from None
+    logits = session.get_outputs()[OUTPUTS.index("recipes")].shape[-1]
+    if sum(len(head.values) for head in heads) != logits:
+        raise _UnusableError(f"the heads in {path} are not those of the network")
+    return heads
 
 
 def _check_shapes(session: onnxruntime.InferenceSession, path: Path) -> None:

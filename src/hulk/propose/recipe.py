@@ -1,97 +1,127 @@
-"""What the network says of a job's pipelines: for each number of a recipe (`hulk.search.recipes`) a class of values."""
+"""What a network says of a job's pipelines: for each number of a layout, and for each option, a class of values.
+
+A network's heads have names, which its card lists with their values. So a network that was trained before an option
+came, or before it got another value, is asked for what it knows; the rest is drawn as a search draws it.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.domain.options import COLUMN, SPACE, plain_value
+from hulk.search.layouts import DEGREE, FIELDS, FOLDED, LAYOUT, LENGTHS, MIX, MOST_MIX, MOST_START, TOUR, TOURS, WAYS
 from hulk.search.packed import Packed
-from hulk.search.recipes import (
-    BY_REGION,
-    COLUMNS,
-    DEGREE,
-    EXTRA,
-    EXTRAS,
-    FOLDED,
-    LENGTH,
-    LENGTHS,
-    MIX,
-    REVERSED,
-    SHARD,
-    SLOW_DEGREE,
-    START,
-    TOUR,
-    TOURS,
-    VARIANT,
-    WAY,
-)
+from hulk.search.recipes import COLUMNS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating]
 UNKNOWN = -1
 TEMPERATURE = 0.7
 _DEGREES = (1, 2, 3, 4, 6, 8, 12, 16)
-# VARIANT is two things in one: these stand for them here.
-_SIZE, _RECOMPUTE = COLUMNS, COLUMNS + 1
+_OF_LAYOUT: dict[str, tuple[int, ...]] = {
+    "degree": _DEGREES,
+    "slow_degree": _DEGREES,
+    "length": tuple(LENGTHS.tolist()),
+    "way": tuple(range(WAYS)),
+    "folded": (0, 1),
+    "reversed": (0, 1),
+    "start": tuple(range(MOST_START)),
+}
 
 
 class Head(NamedTuple):
-    """A number of a recipe, and the values that are told apart; others count as the nearest one."""
+    """A number of a layout, or an option, by name, and the values that are told apart, as files have them; others count
+    as the nearest one."""
 
-    column: int
-    values: tuple[int, ...]
+    name: str
+    values: tuple[Any, ...]
+
+    @property
+    def column(self) -> int | None:
+        """Where it stands in a recipe; None: in no recipe any more."""
+        if self.name in FIELDS:
+            return FIELDS.index(self.name)
+        return LAYOUT + COLUMN[self.name] if self.name in COLUMN else None
+
+    @property
+    def codes(self) -> Ints:
+        """The values' numbers, a number that none has where a value is not known any more."""
+        if self.name in FIELDS:
+            return np.array(self.values)
+        choice = SPACE[COLUMN[self.name]]
+        known = {plain_value(value): choice.code_of(value) for value in (*choice.fine, *choice.values)}
+        return np.array([known.get(value, _NO_CODE) for value in self.values])
 
 
+_NO_CODE = -(1 << 30)
 HEADS = (
-    Head(DEGREE, _DEGREES),
-    Head(SLOW_DEGREE, _DEGREES),
-    Head(LENGTH, tuple(LENGTHS.tolist())),
-    Head(WAY, (0, 1, 2)),
-    Head(FOLDED, (0, 1)),
-    Head(EXTRA, tuple(EXTRAS.tolist())),
-    Head(BY_REGION, (0, 1)),
-    Head(SHARD, (0, 1)),
-    Head(REVERSED, (0, 1)),
-    Head(START, tuple(range(8))),
-    Head(_SIZE, (1, 2, 4, 8, 16, 32)),
-    Head(_RECOMPUTE, (0, 1)),
+    *(Head(name, values) for name, values in _OF_LAYOUT.items()),
+    *(Head(choice.name, tuple(map(plain_value, choice.values))) for choice in SPACE),
 )
+"""Of a network that is trained now."""
 WIDTH = sum(len(head.values) for head in HEADS)
 """Logits for each job."""
 
 
+def with_codes(recipes: Ints, packed: Packed) -> Ints:
+    """Recipes [J, COLUMNS] whose options are numbers of values, not places among those tried for a job."""
+    plain = recipes.copy()
+    for job, recipe in enumerate(plain):
+        for column in range(len(SPACE)):
+            recipe[LAYOUT + column] = packed.codes[job, column, recipe[LAYOUT + column]]
+    return plain
+
+
 def classes_of(recipes: Ints) -> Ints:
-    """Recipes [..., COLUMNS] as classes [..., heads], UNKNOWN where there is no recipe. Microbatch sizes are taken to
-    be the powers of two, as they are wherever global batches are."""
-    wide = np.concatenate(
-        [recipes, 1 << (recipes[..., VARIANT:][..., :1] // 2), recipes[..., VARIANT:][..., :1] % 2], -1
-    )
-    found = [_nearest(wide[..., head.column], head.values) for head in HEADS]
+    """Recipes [..., COLUMNS] with numbers of values (`with_codes`) as classes [..., HEADS], UNKNOWN where there is no
+    recipe."""
+    found = [_nearest(recipes[..., head.column], head.codes) for head in HEADS]
     return np.where(recipes[..., DEGREE, None] > 0, np.stack(found, axis=-1), UNKNOWN)
 
 
-def recipes_of(logits: Floats, packed: Packed, rng: np.random.Generator, *, likeliest: bool) -> Ints:
-    """Recipes [J, COLUMNS] from logits [J, WIDTH]: the likeliest, or drawn."""
-    jobs = len(logits)
-    recipes = np.zeros((jobs, COLUMNS + 2), np.int64)
+def recipes_of(
+    logits: Floats, packed: Packed, rng: np.random.Generator, *, likeliest: bool, heads: Sequence[Head] = HEADS
+) -> Ints:
+    """Recipes [J, COLUMNS] from logits [J, values of all heads]: the likeliest, or drawn."""
+    recipes = np.zeros((len(logits), COLUMNS), np.int64)
+    recipes[:, MIX] = rng.integers(MOST_MIX, size=len(logits))
+    recipes[:, TOUR] = rng.integers(TOURS, size=len(logits))
+    for column in range(len(SPACE)):
+        for job, recipe in enumerate(recipes):
+            sums = packed.chances[job, 0, column]
+            recipe[LAYOUT + column] = np.searchsorted(sums, rng.random() * sums[-1], side="right")
     begin = 0
-    for head in HEADS:
+    for head in heads:
         own = logits[:, begin : begin + len(head.values)]
-        noise = 0.0 if likeliest else TEMPERATURE * rng.gumbel(size=own.shape)
-        recipes[:, head.column] = np.array(head.values)[(own + noise).argmax(axis=1)]
         begin += len(head.values)
-    for job, recipe in enumerate(recipes):
-        sizes = packed.sizes[job][packed.sizes[job] > 0]
-        recipe[VARIANT] = 2 * int(_nearest(recipe[_SIZE], sizes)) + recipe[_RECOMPUTE]
-        recipe[FOLDED] &= packed.tied[job]
-        recipe[MIX] = rng.integers(1 << 15)
-        recipe[TOUR] = rng.integers(TOURS)
-    return recipes[:, :COLUMNS]
+        if head.column is None:
+            continue
+        codes = head.codes
+        noise = 0.0 if likeliest else TEMPERATURE * rng.gumbel(size=own.shape)
+        chosen = codes[np.where(codes == _NO_CODE, -np.inf, own + noise).argmax(axis=1)]
+        if head.column >= LAYOUT:
+            chosen = _places(packed, head.column - LAYOUT, chosen)
+        recipes[:, head.column] = chosen
+    recipes[:, FOLDED] &= packed.tied
+    return recipes
 
 
-def _nearest(values: Ints, known: tuple[int, ...] | Ints) -> Ints:
-    """The place of the nearest of some values, in the logarithm."""
-    ways: Ints = np.abs(np.log1p(np.asarray(values)[..., None]) - np.log1p(np.asarray(known))).argmin(axis=-1)
-    return ways
+def _places(packed: Packed, option: int, codes: Ints) -> Ints:
+    """[J] where each job's value of an option, given by its number, stands among those tried for the job."""
+    counts = packed.values[:, option]
+    found = [_nearest(code, packed.codes[job, option, : counts[job]]) for job, code in enumerate(codes)]
+    return np.array(found, np.int64)
+
+
+def _nearest(values: Ints, known: Ints) -> Ints:
+    """The place of the same number among some, or of the nearest, in the logarithm; numbers below zero are far from all
+    others."""
+    given, others = np.asarray(values)[..., None], np.asarray(known)
+    ways = np.abs(np.log1p(np.maximum(given, 0)) - np.log1p(np.maximum(others, 0)))
+    ways = np.where(given == others, -1.0, ways + 1e3 * ((given < 0) | (others < 0)))
+    places: Ints = ways.argmin(axis=-1)
+    return places

@@ -73,9 +73,9 @@ def refined(
             table[_hidden(table, rng)] = 0
         trial, shares = complete(network, facts, graph, rng, trial, rounds=_ROUNDS, temperature=_TEMPERATURE)
         trial = np.stack([repaired(facts, table, share) for table, share in zip(trial, shares, strict=True)])
-        logits = network.run(graph, trial / facts.members[:, None]).recipes
+        answer = network.run(graph, trial / facts.members[:, None])
         for i, table in enumerate(trial):
-            known = recipes_of(logits[i], packed, rng, likeliest=False)
+            known = recipes_of(answer.recipes[i], packed, rng, likeliest=False, heads=answer.heads)
             found = groups.regrouped(best[i], owners(packed, table, best[i].owner), known)
             found = trimmed(groups, found, only=_changed(best[i], found))
             if groups.cost(found) < groups.cost(best[i]):

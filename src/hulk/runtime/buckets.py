@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hulk.domain.plan import Sync
+from hulk.domain.options import Sync
 from hulk.runtime.entries import SYNC, Entry, Key, Place, Range, Ranks, cut_everywhere, slot_of
 from hulk.runtime.seats import Seating
 

@@ -67,7 +67,7 @@ class Context:
     def first_sample(self) -> int:
         """Where this pipeline's share of a global batch begins."""
         earlier = self.plan.pipelines[: self.seat.pipeline]
-        return sum(pipeline.microbatches for pipeline in earlier) * self.plan.microbatch_size
+        return sum(pipeline.microbatches for pipeline in earlier) * self.plan.options.microbatch_size
 
     @property
     def wire(self) -> torch.dtype:
@@ -103,7 +103,7 @@ def wire_up(context: Context, entries: Sequence[Entry]) -> Wiring:
     """Make all groups of a run."""
     seating = context.seating
     buckets = plan_buckets(entries, seating)
-    keys = bucket_groups(buckets, context.plan.sync, context.regions)
+    keys = bucket_groups(buckets, context.plan.options.sync, context.regions)
     keys.add((ALL, tuple(range(seating.size))))
     for p, pipeline in enumerate(context.plan.pipelines):
         keys.add((PIPELINE, tuple(seating.ranks(p, s)[0] for s in range(len(pipeline.stages)))))

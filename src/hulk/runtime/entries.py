@@ -98,7 +98,9 @@ def owners(entries: Sequence[Entry], seating: Seating) -> dict[str, Place]:
     for entry in entries:
         holders = entry.holders(seating)
         chosen = (
-            min(holders, key=lambda place: (load.get(place, 0), place)) if seating.plan.shard_optimizer else holders[0]
+            min(holders, key=lambda place: (load.get(place, 0), place))
+            if seating.plan.options.shard_optimizer
+            else holders[0]
         )
         load[chosen] = load.get(chosen, 0) + entry.elements
         result[entry.name] = chosen

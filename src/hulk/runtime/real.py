@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from hulk.domain.plan import Recompute
+from hulk.domain.options import Recompute
 from hulk.runtime import checkpoint
 from hulk.runtime.context import Context
 from hulk.runtime.data import Samples, read_tokens
@@ -55,13 +55,13 @@ class RealWork(Work):
             slot=seat.slot,
             working=context.wire,
         )
-        place, sharded = (seat.pipeline, seat.stage), context.plan.shard_optimizer
+        place, sharded = (seat.pipeline, seat.stage), context.plan.options.shard_optimizer
         self._store = Store(working, whole, mine=lambda name: not sharded or self.owners[name] == place)
         del whole
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
         self._store.watch(self.sync.passed)
-        again = context.plan.recompute is Recompute.FULL
+        again = context.plan.options.recompute is Recompute.FULL
         module = StageModule(layers, again=again, loss=self._loss if self._last else None)
         module.train(settings.dropout)
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
@@ -95,7 +95,7 @@ class RealWork(Work):
 
     def _shapes(self, layer: int) -> tuple[torch.Tensor, ...]:
         """What leaves a layer, as tensors without content: ids before the first layer, the loss behind the last."""
-        size = self.context.plan.microbatch_size
+        size = self.context.plan.options.microbatch_size
         if layer < 0:
             return (torch.empty(size, self._blueprint.sequence, dtype=torch.long, device="meta"),)
         if layer == len(self._blueprint.layers) - 1:
@@ -114,7 +114,7 @@ class RealWork(Work):
         """See `Work`."""
         context = self.context
         first = step * context.job.global_batch + context.first_sample
-        count = context.microbatches * context.plan.microbatch_size
+        count = context.microbatches * context.plan.options.microbatch_size
         stage = context.stage
         args: tuple[torch.Tensor, ...] = ()
         extra: dict[str, Any] = {}
@@ -168,7 +168,7 @@ class RealWork(Work):
                 owners=self.owners,
                 seat=context.seat,
                 ranks=len(context.slices),
-                sharded=context.plan.shard_optimizer,
+                sharded=context.plan.options.shard_optimizer,
             )
         except OSError as error:
             problem = str(error)

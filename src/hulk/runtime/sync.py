@@ -94,12 +94,12 @@ class GradientSync:
         for number, bucket in enumerate(buckets):
             if seat.rank in bucket.ranks:
                 self._numbers.append(number)
-                self._mine.append((bucket, routes(bucket, seating.plan.sync, regions)[seat.rank]))
+                self._mine.append((bucket, routes(bucket, seating.plan.options.sync, regions)[seat.rank]))
             if bucket.whole and place in bucket.holders and self._slices is not None:
                 self._spread.append(bucket)
         if not self._on_gpu:
-            everyone = [bucket.ranks for bucket in buckets] if seating.plan.shard_optimizer else []
-            ways = [routes(bucket, seating.plan.sync, regions) for bucket in buckets]
+            everyone = [bucket.ranks for bucket in buckets] if seating.plan.options.shard_optimizer else []
+            ways = [routes(bucket, seating.plan.options.sync, regions) for bucket in buckets]
             connect(ways, everyone, rank=seat.rank, groups=groups)
         self._missing: list[set[str]] = []
         self._ready: list[threading.Event] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hulk.domain.plan import Schedule
+from hulk.domain.options import Schedule
 
 
 def passes(warmup: int, microbatches: int) -> list[tuple[bool, int]]:

@@ -12,7 +12,8 @@ from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan, Sync
+from hulk.domain.options import Sync
+from hulk.domain.plan import JobPlan, Plan
 from hulk.runtime.measure import Measured, Trial, measure
 from hulk.search.baselines import BaselineResult, Placement, Score, score
 
@@ -85,7 +86,9 @@ def _settled(result: BaselineResult, trial: Trial) -> BaselineResult:
         best = placement
         if placement.plan is not None:
             options = [
-                replace(placement.plan, sync=sync, shard_optimizer=shard) for sync in Sync for shard in (False, True)
+                replace(placement.plan, options=replace(placement.plan.options, sync=sync, shard_optimizer=shard))
+                for sync in Sync
+                for shard in (False, True)
             ]
             priced = [
                 Placement(option, price.step, price.breakdown)

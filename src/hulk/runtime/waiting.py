@@ -40,7 +40,7 @@ class EmulatedWork(Work):
         self._schedule = schedule(self._plan_stage, self._timetable(), context.microbatches, _nothing, early=True)
 
     def _shape(self, layer: int) -> torch.Tensor:
-        size, layers = self.context.plan.microbatch_size, self.context.job.model.layers
+        size, layers = self.context.plan.options.microbatch_size, self.context.job.model.layers
         if layer < 0:
             return torch.empty(size, 1, dtype=torch.long, device="meta")
         if layer == len(layers) - 1:
@@ -56,7 +56,7 @@ class EmulatedWork(Work):
     def passes(self, step: int) -> float | None:
         """See `Work`."""
         context = self.context
-        count = context.microbatches * context.plan.microbatch_size
+        count = context.microbatches * context.plan.options.microbatch_size
         args = (torch.zeros(count, 1, dtype=torch.long),) if self._first else ()
         target = torch.zeros(count) if self._last else None
         losses: list[torch.Tensor] | None = [] if self._last else None

@@ -71,7 +71,7 @@ class Work:
         )
 
     def _timetable(self) -> list[list[str]]:
-        return timetable(self.context.plan.schedule, self.context.stages, self.context.microbatches)
+        return timetable(self.context.plan.options.schedule, self.context.stages, self.context.microbatches)
 
     def passes(self, step: int) -> float | None:
         """All forward and backward passes of a step, and the sums of gradients. The last stage's lead answers with its
@@ -84,7 +84,7 @@ class Work:
 
     def share_weights(self) -> None:
         """With a sharded optimizer: updated weights to those that did not update them."""
-        if self.context.plan.shard_optimizer:
+        if self.context.plan.options.shard_optimizer:
             self.sync.share_weights(self.owners)
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from hulk.cost.memory import optimizer_bytes, weight_bytes
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.seeds import arrange, base_settings, slots_of, tune
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.seeds import arrange, base_options, slots_of, tune
+from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 
 Rates = NDArray[np.float64]
@@ -37,10 +37,9 @@ class Way:
 
 def machine_rates(space: JobSpace) -> Rates:
     """FLOP/s of each machine for a job, as far as the tables tell: the work of a sample over the time it takes."""
-    settings = Settings(space.microbatches[0])
-    tables = space.tables(settings)
-    kinds = space.book(settings).kinds
-    work = space.job.model.flops_per_sample * settings.microbatch
+    book = space.book(space.plainest)
+    tables, kinds = book.tables, book.kinds
+    work = space.job.model.flops_per_sample * space.plainest.microbatch_size
     per_place = []
     for machine in space.places.representatives:
         ranks = max(t for t in space.degrees if t <= min(8, machine.gpus))
@@ -117,7 +116,7 @@ def _parts(space: JobSpace, machine: int) -> Iterator[Skeleton]:
             for chains in (replicas, pipeline) if count > 1 else (pipeline,):
                 if len(chains[0]) > len(space.job.model.layers):
                     continue
-                options = [Skeleton(chains, s) for s in base_settings(space, len(chains), len(chains[0]))]
+                options = [Skeleton(chains, s) for s in base_options(space, len(chains), len(chains[0]))]
                 best = min(options, key=lambda option: _rank(space.seconds(option)))
                 if space.seconds(best) >= 0:
                     yield tune(space, best, space.seconds(best), rounds=1)[0]
@@ -187,7 +186,7 @@ def _beside(space: JobSpace, way: Way, taken: set[int], members: Mapping[int, Se
             return None
         new[machine] = found
     chains = tuple(tuple(Slot(new[slot.machine], slot.ranks) for slot in chain) for chain in way.skeleton.chains)
-    return Way(Skeleton(chains, way.skeleton.settings), frozenset(new.values()), way.outcome)
+    return Way(Skeleton(chains, way.skeleton.options), frozenset(new.values()), way.outcome)
 
 
 def placed_on(space: JobSpace, free: Collection[int]) -> tuple[Skeleton, float] | None:
@@ -220,7 +219,7 @@ def candidate_groups(
         return []
     of_machine = np.array(space.places.of_machine)
     machines = space.cluster.machines
-    latency = space.tables(Settings(space.microbatches[0])).latency
+    latency = space.latency
     memory = np.array([machines[i].memory * machines[i].gpus for i in usable])
     places = np.unique(of_machine[usable])
     power = np.array([rate[usable[of_machine[usable] == p]].sum() for p in places])

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from hulk.cost.compiled import inner, is_cached, kernel, lean, maker
 from hulk.search.late import late_part
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Bench, Learned, look
+from hulk.search.recipes import COLUMNS, FEW_SAMPLES, SAMPLES, Learned, look
+from hulk.search.workspace import Workspace
 
 _BY_WHAT_IS_KNOWN = 0.5  # of the moves follow good deals
 _TRIES = 20
@@ -349,7 +350,7 @@ def draw_job(packed: Packed, deal: Deal) -> int:
 @kernel
 def improve(
     packed: Packed,
-    bench: Bench,
+    work: Workspace,
     deal: Deal,
     best: Deal,
     learned: Learned,
@@ -404,7 +405,7 @@ def improve(
             elif moved or deal.seconds[j] < 0:
                 samples = FEW_SAMPLES
             limit = np.inf if waits else (most - total) / packed.weight[j]
-            after[j] = look(packed, bench, j, owner, deal.recipes[j], learned.served, samples, limit, chosen[j])
+            after[j] = look(packed, work, j, owner, deal.recipes[j], learned.served, samples, limit, chosen[j])
             total += cost_of(packed, j, after[j])
             if total > most:
                 break

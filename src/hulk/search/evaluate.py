@@ -20,9 +20,10 @@ from hulk.cost.sums import shares
 from hulk.cost.tables import Book, Hosts, Links, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Recompute, Sync
+from hulk.domain.options import COLUMN, SPACE, Options, codes_of
+from hulk.domain.plan import JobPlan
 from hulk.search.fit import fit, refine
-from hulk.search.skeleton import Settings, Skeleton, to_job_plan
+from hulk.search.skeleton import Skeleton, to_job_plan
 
 _LARGE = 256
 _REFINE = 20_000_000
@@ -102,14 +103,14 @@ class JobSpace:
         self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine
-        self._books: dict[tuple[int, Recompute], Book] = {}
+        self._books: dict[tuple[object, ...], Book] = {}
         self._known: dict[Skeleton, float] = {}
         self._keep = keep
         self._rooms: dict[int, tuple[Durations, NDArray[np.float64]]] = {}
         self._names = tuple(machine.name for machine in cluster.machines)
         self._row = np.array(places.of_machine)
         self.evaluations = 0
-        self.favourites: dict[tuple[bool, bool], Settings] = {}
+        self.favourites: dict[tuple[bool, bool], Options] = {}
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:
@@ -123,33 +124,41 @@ class JobSpace:
 
     @cached_property
     def microbatches(self) -> tuple[int, ...]:
-        """Microbatch sizes that divide the global batch, ascending, up to 64."""
-        batch = self.job.global_batch
-        return tuple(b for b in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if batch % b == 0)
+        """Microbatch sizes that divide the global batch, ascending."""
+        return SPACE[COLUMN["microbatch_size"]].possible(self.job, fine=True)
 
-    def book(self, settings: Settings) -> Book:
-        """The tables for these settings; made once."""
-        key = (settings.microbatch, settings.recompute)
+    @cached_property
+    def plainest(self) -> Options:
+        """The smallest microbatch, and otherwise nothing special: for what is the same by all options."""
+        return Options(self.microbatches[0])
+
+    def book(self, options: Options) -> Book:
+        """The tables for these options; made once for all that have the same."""
+        key = tuple(getattr(options, choice.name) for choice in SPACE if choice.in_tables)
         if key not in self._books:
             self._books[key] = make_book(
                 self.job,
                 Hosts(self.places.representatives, self.places.links),
                 ranks=self.degrees,
-                microbatch=settings.microbatch,
-                recompute=settings.recompute,
+                options=options,
                 compute=self.compute,
                 engine=self.engine,
             )
         return self._books[key]
 
-    def tables(self, settings: Settings) -> Tables:
+    def tables(self, options: Options) -> Tables:
         """The numbers alone."""
-        return self.book(settings).tables
+        return self.book(options).tables
+
+    @property
+    def latency(self) -> NDArray[np.float64]:
+        """[P, P] seconds one way between two places; infinite: blocked."""
+        return self.places.links.latency
 
     @cached_property
     def kind_table(self) -> NDArray[np.int64]:
         """[machine's place, ranks] → kind of stage."""
-        kinds = self.book(Settings(self.microbatches[0])).kinds
+        kinds = self.book(self.plainest).kinds
         table = np.full((len(self.places.representatives), max(self.degrees) + 1), -1, np.int64)
         for row, machine in enumerate(self.places.representatives):
             for ranks in self.degrees:
@@ -174,8 +183,7 @@ class JobSpace:
             last=np.zeros(count, np.int64),
             microbatches=np.ones(replicas, np.int64),
             warmup=np.ones(count, np.int64),
-            by_region=skeleton.settings.sync is Sync.BY_REGION,
-            shard_optimizer=skeleton.settings.shard_optimizer,
+            options=np.array(codes_of(skeleton.normal_options)),
         )
 
     def seconds(self, skeleton: Skeleton) -> float:
@@ -194,9 +202,8 @@ class JobSpace:
         encoded = self.encode(skeleton)
         stages = len(encoded.machine)
         out, scratch = self._room(stages)
-        settings = skeleton.settings
-        total = self.job.global_batch // settings.microbatch
-        seconds = fit(self.tables(settings), encoded, out, scratch, total, settings.extra, settings.gpipe, np.inf)
+        total = self.job.global_batch // skeleton.options.microbatch_size
+        seconds = fit(self.tables(skeleton.options), encoded, out, scratch, total, np.inf)
         return float(seconds), encoded, out
 
     def _room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:
@@ -213,13 +220,12 @@ class JobSpace:
         seconds, encoded, out = self._fit(skeleton)
         if seconds < 0:
             raise ValueError(f"a plan was asked of a skeleton that does not fit: {skeleton}")
-        settings = skeleton.settings
         scratch = np.zeros((2, len(encoded.machine)))
-        tables = self.tables(settings)
+        tables = self.tables(skeleton.options)
         seconds = float(seconds_of(tables, encoded, out, scratch))
         rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
         if rounds:
-            seconds = float(refine(tables, encoded, out, scratch, settings.extra, settings.gpipe, seconds, rounds))
+            seconds = float(refine(tables, encoded, out, scratch, seconds, rounds))
         return self._job_plan(skeleton, encoded), seconds
 
     def dollars(self, skeleton: Skeleton) -> float | None:
@@ -228,7 +234,7 @@ class JobSpace:
         seconds, encoded, out = self._fit(skeleton)
         if seconds < 0:
             return None
-        tables = self.tables(skeleton.settings)
+        tables = self.tables(skeleton.options)
         _, sets, _ = durations(tables, encoded, out)
         wanted = shares(tables, encoded, out, sets)
         return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, wanted, seconds).total
@@ -240,7 +246,9 @@ class JobSpace:
     def is_small(self, skeleton: Skeleton) -> bool:
         """Whether refining it takes milliseconds, so that many of its neighbours can be."""
         stages = sum(len(chain) for chain in skeleton.chains)
-        passes = self.job.global_batch // skeleton.settings.microbatch * max(len(chain) for chain in skeleton.chains)
+        passes = (
+            self.job.global_batch // skeleton.options.microbatch_size * max(len(chain) for chain in skeleton.chains)
+        )
         return passes * stages**2 < _REFINE // 400
 
     @staticmethod

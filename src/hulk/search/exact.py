@@ -7,9 +7,9 @@ The space, for all jobs together:
   within a machine (`JobSpace.degrees`); GPUs may stay idle;
 - its pipelines: every way to put slots into pipelines, in every order of the stages, at most as many pipelines as
   microbatches; the pipelines in every order that the gradient sync can tell apart;
-- every cut of the layers, every microbatch size of `JobSpace.microbatches`, every share of the microbatches;
-- 1F1B with any number of extra forwards, up to what amounts to GPipe; recomputation or not; both ways of sync;
-- the optimizer's state sharded over the replicas, or not: only the former for engines for which that never costs.
+- every cut of the layers, every share of the microbatches;
+- every value of every option (`hulk.domain.options.SPACE`), 1F1B with any number of extra forwards among them, up to
+  what amounts to GPipe; the optimizer's state always sharded for engines for which that never costs.
 
 The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts
 from the search's own seed: `exact_chains` lists all pipelines with their cuts that bounds on time and memory do not
@@ -22,7 +22,7 @@ never slower (it may leave them idle), so a solved pair also bounds the sets ins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 
@@ -35,7 +35,8 @@ from hulk.cost.engine import HULK, Engine
 from hulk.cost.tables import empty_durations, without_sharing
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan, Recompute, Sync
+from hulk.domain.options import SPACE, Options, Schedule, Sync, codes_of
+from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.exact_chains import (
@@ -53,7 +54,7 @@ from hulk.search.exact_chains import (
 from hulk.search.exact_combine import Found, capacities, combine, digits_of, first_bytes, last_bytes
 from hulk.search.objective import Objective, time_cost
 from hulk.search.seeds import arrange
-from hulk.search.skeleton import Settings, Skeleton, Slot, to_job_plan
+from hulk.search.skeleton import Skeleton, Slot, to_job_plan
 from hulk.search.waiting import why_waiting
 
 # What is small enough: machines, GPUs, layers, microbatches; and the chains kept and steps done for one job on one set.
@@ -64,6 +65,7 @@ _MOST_STEPS = 1_000_000_000
 _STRICTLY = 1 - 1e-7  # how much faster a plan must be to be looked at
 _WIDER = 1.15
 _NO_TIMES = np.zeros((0, 0))
+_SOLVED = ("schedule", "sync")  # options that the solver goes through by itself
 
 Cost = tuple[float, float, int]
 """Weight of the jobs that wait, cost of the others, how many of these costs are bounds only. Waiting is always worse,
@@ -273,9 +275,9 @@ def _parts(mask: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Mode:
-    """One microbatch size with or without recomputation."""
+    """A value for every option that is fixed before pipelines are listed."""
 
-    settings: Settings
+    options: Options
     tables: Tables
     open_tables: Tables  # with memory without end
     wide_tables: Tables  # with network cards and trunks without end
@@ -288,20 +290,14 @@ class _JobSolver:
     def __init__(self, space: JobSpace) -> None:
         self.space = space
         self.layers = len(space.job.model.layers)
-        kinds = (True, False) if space.engine.sends_weights else (True,)
-        self.modes = [
-            self._mode(size, recompute, shard)
-            for shard in kinds
-            for recompute in Recompute
-            for size in space.microbatches
-        ]
+        self.modes = [self._mode(options) for options in _all_fixed(space)]
         self.pool = empty_pool(4096, self.layers)
 
-    def _mode(self, size: int, recompute: Recompute, shard: bool) -> _Mode:
-        settings = Settings(size, recompute=recompute, shard_optimizer=shard)
-        tables = self.space.tables(settings)
+    def _mode(self, options: Options) -> _Mode:
+        tables = self.space.tables(options)
         open_tables = tables._replace(capacity=np.full_like(tables.capacity, inf))
-        return _Mode(settings, tables, open_tables, without_sharing(tables), self.space.job.global_batch // size)
+        total = self.space.job.global_batch // options.microbatch_size
+        return _Mode(options, tables, open_tables, without_sharing(tables), total)
 
     def at_least(self, machines: list[int]) -> float:
         """Seconds below which no plan on these machines can be; inf where there is none."""
@@ -349,7 +345,7 @@ class _JobSolver:
         """The different slots of a set of machines."""
         hosts = self.space.cluster.machines
         all_slots = [Slot(m, t) for m in machines for t in self.space.degrees if t <= hosts[m].gpus]
-        encoded = self.space.encode(Skeleton((tuple(all_slots),), self.modes[0].settings))
+        encoded = self.space.encode(Skeleton((tuple(all_slots),), self.modes[0].options))
         gpus = np.array([hosts[m].gpus for m in machines])
         rows = [self.space.places.of_machine[m] for m in machines]
         twins = [max((j for j in range(i) if rows[j] == row), default=-1) for i, row in enumerate(rows)]
@@ -368,8 +364,8 @@ class _JobSolver:
         """All chains that may be in a plan faster than `seconds`."""
         while True:
             count = list_chains(
-                mode.tables, slots, bounds, _room(1, self.layers), empty_durations(self.layers), seconds, mode.total,
-                alone, shards, self.pool,
+                mode.tables, slots, bounds, _room(mode, 1, self.layers), empty_durations(self.layers), seconds,
+                mode.total, alone, shards, self.pool,
             )  # fmt: skip
             if count <= len(self.pool.stages):
                 return Pool(*(array[:count] for array in self.pool))
@@ -380,10 +376,10 @@ class _JobSolver:
     def _alone(self, mode: _Mode, slots: Slots, seconds: float) -> tuple[JobPlan | None, float]:
         """The best plan of one pipeline that is faster than `seconds`."""
         bounds = _bounds(mode, slots)
-        if not mode.settings.shard_optimizer or _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
+        if not mode.options.shard_optimizer or _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
             return None, seconds  # one replica has nobody to share with: the same plans as with it
         pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=True, shards=1)
-        plan, out, scratch = _room(1, self.layers), empty_durations(self.layers), np.zeros((2, self.layers))
+        plan, out, scratch = _room(mode, 1, self.layers), empty_durations(self.layers), np.zeros((2, self.layers))
         trial, chain, extra = best_alone(
             mode.tables, mode.open_tables, slots, pool, len(pool.stages), plan, out, scratch, mode.total,
             seconds * _STRICTLY,
@@ -398,7 +394,7 @@ class _JobSolver:
         most_replicas = min(mode.total, int(slots.gpus.sum()))
         if most_replicas < 2 or _all_work(mode, slots, bounds) >= seconds * _STRICTLY:
             return None, seconds
-        shard = mode.settings.shard_optimizer
+        shard = mode.options.shard_optimizer
         most_shards = most_replicas if shard else 1
         pool = self._chains(mode, slots, bounds, seconds * _STRICTLY, alone=False, shards=most_shards)
         digits = digits_of(slots)
@@ -428,7 +424,7 @@ class _JobSolver:
                 found = Found(np.full(replicas, -1), np.zeros(replicas, np.int64), np.zeros(1, np.int64))
                 trial, steps = combine(
                     mode.tables, mode.wide_tables, slots, chosen, digits, most[order], can, times[order],
-                    ends[order], mode.total, extra, _room(replicas, stages, shard),
+                    ends[order], mode.total, extra, _room(mode, replicas, stages),
                     empty_durations(stages), np.zeros((2, stages)), seconds * _STRICTLY, found, _MOST_STEPS,
                 )  # fmt: skip
                 if steps > _MOST_STEPS:
@@ -450,7 +446,7 @@ class _JobSolver:
         for replicas in range(2, most_replicas + 1):
             most_microbatches(
                 mode.tables, slots, pool, len(most), bounds.sync, mode.total, 0, seconds, replicas,
-                replicas if mode.settings.shard_optimizer else 1, _NO_TIMES, _NO_TIMES, most,
+                replicas if mode.options.shard_optimizer else 1, _NO_TIMES, _NO_TIMES, most,
             )  # fmt: skip
             can = capacities(digits, pool.usage, most, replicas)
             kept |= _kept(most[:, 0], can, digits, pool.usage, mode.total)
@@ -463,7 +459,7 @@ class _JobSolver:
         count = len(pool.stages)
         times, ends = np.full((count, mode.total + 1), inf), np.zeros((count, 3))
         time_chains(
-            mode.open_tables, slots, pool, count, _room(1, self.layers), empty_durations(self.layers), mode.total,
+            mode.open_tables, slots, pool, count, _room(mode, 1, self.layers), empty_durations(self.layers), mode.total,
             extra, seconds, known, times, ends,
         )  # fmt: skip
         return times, ends
@@ -486,15 +482,10 @@ class _JobSolver:
             made.append(tuple(Slot(int(slots.machine[q]), int(slots.ranks[q])) for q in picks))
             firsts += [0, *(last + 1 for last in its_lasts[:-1])]
             lasts += its_lasts
-        settings = Settings(
-            mode.settings.microbatch,
-            extra=extra,
-            recompute=mode.settings.recompute,
-            sync=Sync.BY_REGION if by_region else Sync.RING,
-            shard_optimizer=len(chains) > 1 and mode.settings.shard_optimizer,
-        )
+        sync = Sync.BY_REGION if by_region else Sync.RING
+        options = replace(mode.options, schedule=Schedule.ahead(extra), sync=sync)
         names = tuple(machine.name for machine in self.space.cluster.machines)
-        return to_job_plan(Skeleton(tuple(made), settings), names, firsts, lasts, shares)
+        return to_job_plan(Skeleton(tuple(made), options), names, firsts, lasts, shares)
 
 
 def _kept(most: Ints, can: Ints, digits: Ints, usage: Ints, total: int) -> NDArray[np.bool_]:
@@ -510,7 +501,15 @@ def _too_large(job: Job) -> InputError:
     )
 
 
-def _room(replicas: int, stages: int, shard: bool = False) -> Encoded:
+def _all_fixed(space: JobSpace) -> list[Options]:
+    """All options but for those that the solver goes through by itself, first those that save memory. Where sharing the
+    optimizer's state never costs, it is always shared."""
+    possible = {choice.name: choice.possible(space.job, fine=True) for choice in SPACE if choice.name not in _SOLVED}
+    possible["shard_optimizer"] = (True, False) if space.engine.sends_weights else (True,)
+    return [replace(space.plainest, **dict(zip(possible, each, strict=True))) for each in product(*possible.values())]
+
+
+def _room(mode: _Mode, replicas: int, stages: int) -> Encoded:
     """Room for a plan."""
     return Encoded(
         starts=np.zeros(replicas + 1, np.int64),
@@ -522,8 +521,7 @@ def _room(replicas: int, stages: int, shard: bool = False) -> Encoded:
         last=np.zeros(stages, np.int64),
         microbatches=np.ones(replicas, np.int64),
         warmup=np.ones(stages, np.int64),
-        by_region=False,
-        shard_optimizer=shard,
+        options=np.array(codes_of(mode.options)),
     )
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import Durations, Encoded, Tables, transfer_seconds
+from hulk.cost.arrays import SCHEDULE, Durations, Encoded, Tables, transfer_seconds
 from hulk.cost.compiled import kernel, lean, maker
 from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.step import ALL, durations, link_seconds, stage_memory, step_seconds
@@ -285,7 +285,8 @@ def best_alone(
         _, sets, _ = durations(open_tables, plan, out)
         added = out.tie_seconds[1:stages].sum() + out.update[0]
         for extra in range(total if stages > 1 else 1):
-            set_warmup(plan, 0, extra, False, total)
+            plan.options[SCHEDULE] = extra
+            set_warmup(plan, 0, total)
             if not _fits(tables, plan):
                 break  # more warm-up takes more memory
             if at_least(plan, out, total) + added >= seconds:
@@ -344,7 +345,8 @@ def time_chains(
             elif extra >= m - 1 and known.shape[1] > 0:
                 times[c, m] = known[c, m]
             else:
-                set_warmup(plan, 0, extra, False, m)
+                plan.options[SCHEDULE] = extra
+                set_warmup(plan, 0, m)
                 if at_least(plan, out, m) + fixed >= seconds:
                     break
                 own = Passes(

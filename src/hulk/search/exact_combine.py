@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hulk.cost.arrays import FITS, Durations, Encoded, Tables, transfer_seconds
+from hulk.cost.arrays import BY_REGION, FITS, RING, SCHEDULE, SHARD, SYNC, Durations, Encoded, Tables, transfer_seconds
 from hulk.cost.compiled import kernel, maker
 from hulk.cost.step import ALL, durations, seconds_of, step_seconds
 from hulk.cost.sync import is_apart, set_bytes, shared_holders
@@ -176,7 +176,8 @@ def _write(slots: Slots, pool: Pool, chains: Ints, shares: Ints, extra: int, pla
         begin = write_chain(slots, pool, chains[p], plan, begin)
         plan.starts[p + 1] = begin
         plan.microbatches[p] = shares[p]
-        set_warmup(plan, p, extra, False, shares[p])
+        plan.options[SCHEDULE] = extra
+        set_warmup(plan, p, shares[p])
 
 
 @maker
@@ -198,14 +199,6 @@ def _write_holders(tables: Tables, slots: Slots, pool: Pool, chains: Ints, plan:
                 plan.ranks[count] = slots.ranks[q]
                 count += 1
     return count
-
-
-@maker
-def _with_sync(plan: Encoded, by_region: bool) -> Encoded:
-    return Encoded(
-        plan.starts, plan.machine, plan.place, plan.kind, plan.ranks, plan.first, plan.last,
-        plan.microbatches, plan.warmup, by_region, plan.shard_optimizer,
-    )  # fmt: skip
 
 
 @maker
@@ -314,7 +307,8 @@ def _orders(
             if not by_region and not first and ((replicas <= 3 and not apart) or order[0] > 0):
                 continue  # a ring may start anywhere, and three have but one
             priced += 1
-            trial = seconds_of(tables, _with_sync(plan, by_region), out, scratch)
+            plan.options[SYNC] = BY_REGION if by_region else RING
+            trial = seconds_of(tables, plan, out, scratch)
             if 0 <= trial < seconds:
                 seconds = trial
                 found.chain[:replicas] = mine
@@ -366,7 +360,7 @@ def combine(
     for c in range(count - 1, -1, -1):
         same = c + 1 < count and pool.usage[c + 1] == pool.usage[c]
         group_end[c] = group_end[c + 1] if same else c + 1
-    shards = replicas if plan.shard_optimizer else 1
+    shards = replicas if plan.options[SHARD] == 1 else 1
     steps = 0
     p = 0
     while p >= 0:

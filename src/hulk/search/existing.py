@@ -12,11 +12,11 @@ from hulk.cost.engine import Engine
 from hulk.cost.price import step_of
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, ScheduleKind, Stage
+from hulk.domain.plan import JobPlan, Stage
 from hulk.errors import InputError
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.matching import match
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.skeleton import Skeleton, Slot
 
 
 def machines_of(plan: JobPlan) -> dict[str, None]:
@@ -48,18 +48,6 @@ def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machi
     return restrict(grown, {machine.name for machine in grown.machines}.difference(names))
 
 
-def settings_of(plan: JobPlan) -> Settings:
-    """The switches of a plan."""
-    return Settings(
-        plan.microbatch_size,
-        extra=plan.schedule.extra,
-        gpipe=plan.schedule.kind is ScheduleKind.GPIPE,
-        recompute=plan.recompute,
-        sync=plan.sync,
-        shard_optimizer=plan.shard_optimizer,
-    )
-
-
 def skeleton_of(plan: JobPlan, cluster: Cluster) -> Skeleton:
     """What search would have changed to get this plan."""
     number = {machine.name: i for i, machine in enumerate(cluster.machines)}
@@ -67,7 +55,7 @@ def skeleton_of(plan: JobPlan, cluster: Cluster) -> Skeleton:
         tuple(Slot(number[stage.machine], stage.tensor_parallel) for stage in pipeline.stages)
         for pipeline in plan.pipelines
     )
-    return Skeleton(chains, settings_of(plan))
+    return Skeleton(chains, plan.options)
 
 
 def recut(

@@ -10,17 +10,15 @@ from hulk.cost.price import LARGE, price_job, price_plan, step_of
 from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
 from hulk.domain.job import Job
+from hulk.domain.options import neighbours
 from hulk.domain.plan import JobPlan, Plan
 from hulk.search.assign import placed_on
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.seeds import arrange, neighbours
+from hulk.search.seeds import arrange
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
 from hulk.search.waiting import why_waiting
-
-# Warm-ups tried for small plans, more than a search tries.
-_DENSE = (*range(17), 20, 24, 28, 30, 32)
 
 # Plans of a job that are played: those that a search takes to be nearly as quick as its best, and so many. More of them
 # where messages keep each other waiting, which a search only estimates: the first plays slower by this factor.
@@ -97,7 +95,7 @@ def _together(spaces: Sequence[JobSpace], chosen: Sequence[_Made | None]) -> lis
 
 def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     """A skeleton's plan with cuts and shares refined; for small ones, and those whose messages keep each other waiting,
-    other shapes of the same machines and other settings too, each refined."""
+    other shapes of the same machines and other options too, each refined."""
     if space.seconds(skeleton) < 0:
         return []
     found = [space.plan(skeleton)]
@@ -108,8 +106,8 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
         again = arrange(space, sorted(skeleton.machines), keep=12)
         candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
         for candidate in candidates:
-            for settings in (candidate.settings, *neighbours(space, candidate.settings, _DENSE)):
-                trial = Skeleton(candidate.chains, settings)
+            for options in (candidate.options, *neighbours(candidate.options, space.job, fine=True)):
+                trial = Skeleton(candidate.chains, options)
                 if (space.is_small(trial) or crowded) and space.seconds(trial) >= 0:
                     found.append(space.plan(trial, rounds=4))
     found.sort(key=lambda made: made[1])

@@ -13,11 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import FITS, Durations, Encoded, Tables
+from hulk.cost.arrays import FITS, SCHEDULE, SHARD, Durations, Encoded, Tables
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.step import ALL, durations, stage_durations, stage_memory, step_seconds
 from hulk.cost.sync import buckets_of, is_apart, set_bytes
 from hulk.cost.sync_times import gradient_sets
+from hulk.domain.options import ALL_AHEAD
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,7 +41,7 @@ def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last:
     stage's seconds, and the least limit that would fill them otherwise."""
     begin, end = plan.starts[p], plan.starts[p + 1]
     layers = tables.cut.shape[0]
-    shards = plan.microbatches.shape[0] if plan.shard_optimizer else 1
+    shards = plan.microbatches.shape[0] if plan.options[SHARD] == 1 else 1
     a, slowest, following = 0, 0.0, np.inf
     for n in range(begin, end):
         k, t = plan.kind[n], plan.ranks[n]
@@ -117,11 +118,11 @@ def same_pipeline(plan: Encoded, p: int, q: int) -> bool:
 
 
 @lean
-def set_warmup(plan: Encoded, p: int, extra: int, gpipe: bool, microbatches: int) -> None:
-    """Forwards before the first backward, as `hulk.domain.plan.Schedule.warmup` says it."""
-    begin, end = plan.starts[p], plan.starts[p + 1]
+def set_warmup(plan: Encoded, p: int, microbatches: int) -> None:
+    """Forwards before the first backward, as `hulk.domain.options.Schedule.warmup` says it."""
+    begin, end, extra = plan.starts[p], plan.starts[p + 1], plan.options[SCHEDULE]
     for n in range(begin, end):
-        plan.warmup[n] = microbatches if gpipe else min(microbatches, end - n + extra)
+        plan.warmup[n] = microbatches if extra == ALL_AHEAD else min(microbatches, end - n + extra)
 
 
 @kernel
@@ -185,7 +186,7 @@ def share(tables: Tables, plan: Encoded, out: Durations, total: int) -> bool:
 
 
 @inner
-def _fastest_pace(tables: Tables, plan: Encoded, p: int, extra: int, gpipe: bool) -> float:
+def _fastest_pace(tables: Tables, plan: Encoded, p: int) -> float:
     """Microbatches a second that pipeline p does at most, however it is cut: all stages at work all the time, and so
     many on their way as the warm-up allows."""
     begin, end = plan.starts[p], plan.starts[p + 1]
@@ -198,7 +199,8 @@ def _fastest_pace(tables: Tables, plan: Encoded, p: int, extra: int, gpipe: bool
         least = min(least, whole)
         if n + 1 < end and plan.machine[n] != plan.machine[n + 1]:
             trip += 2 * tables.latency[plan.place[n], plan.place[n + 1]]
-    return pace if gpipe else min(pace, (end - begin + extra) / (trip + least))
+    extra = plan.options[SCHEDULE]
+    return pace if extra == ALL_AHEAD else min(pace, (end - begin + extra) / (trip + least))
 
 
 @lean
@@ -228,9 +230,7 @@ def least_seconds(plan: Encoded, out: Durations) -> float:
 
 
 @kernel
-def refine(
-    tables: Tables, plan: Encoded, out: Durations, scratch: Floats, extra: int, gpipe: bool, seconds: float, rounds: int
-) -> float:
+def refine(tables: Tables, plan: Encoded, out: Durations, scratch: Floats, seconds: float, rounds: int) -> float:
     """Improve cuts and shares of a fitted plan by the true price: move one layer across one cut or across two, one
     microbatch between replicas, as long as it pays. Returns the seconds of the improved plan."""
     replicas = plan.microbatches.shape[0]
@@ -252,12 +252,12 @@ def refine(
             for q in range(replicas):
                 if p == q or plan.microbatches[p] < 2:
                     continue
-                _give_microbatch(plan, p, q, extra, gpipe)
+                _give_microbatch(plan, p, q)
                 trial = _price(tables, plan, out, scratch)
                 if 0 <= trial < seconds * (1 - 1e-9):
                     seconds = trial
                 else:
-                    _give_microbatch(plan, q, p, extra, gpipe)
+                    _give_microbatch(plan, q, p)
         if seconds >= before * (1 - 1e-6):
             break
     return seconds
@@ -323,11 +323,11 @@ def _shift(plan: Encoded, n: int, layers: int) -> None:
 
 
 @inner
-def _give_microbatch(plan: Encoded, p: int, q: int, extra: int, gpipe: bool) -> None:
+def _give_microbatch(plan: Encoded, p: int, q: int) -> None:
     plan.microbatches[p] -= 1
     plan.microbatches[q] += 1
-    set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
-    set_warmup(plan, q, extra, gpipe, plan.microbatches[q])
+    set_warmup(plan, p, plan.microbatches[p])
+    set_warmup(plan, q, plan.microbatches[q])
 
 
 @maker
@@ -345,8 +345,6 @@ def fit(
     out: Durations,
     scratch: Floats,
     total: int,
-    extra: int,
-    gpipe: bool,
     limit: float,
 ) -> float:
     """Cut, share and price. `plan` comes with its slots; first, last, warmup and microbatches are filled in.
@@ -364,12 +362,12 @@ def fit(
         if end - begin > layers:
             return TOO_FEW_MICROBATCHES - (end - begin)
         if limit < np.inf:
-            pace += _fastest_pace(tables, plan, p, extra, gpipe)
+            pace += _fastest_pace(tables, plan, p)
     if limit < np.inf and total >= limit * pace:
         return np.inf
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
-        set_warmup(plan, p, extra, gpipe, total - replicas + 1)
+        set_warmup(plan, p, total - replicas + 1)
         if p > 0 and same_pipeline(plan, p, p - 1):
             before = plan.starts[p - 1]
             for i in range(end - begin):
@@ -389,7 +387,7 @@ def fit(
     elif not share(tables, plan, out, total):
         return TOO_FEW_MICROBATCHES
     for p in range(replicas):
-        set_warmup(plan, p, extra, gpipe, plan.microbatches[p])
+        set_warmup(plan, p, plan.microbatches[p])
     stages = plan.starts[replicas]
     is_small = stages > replicas and total * stages * stages <= SMALL
     enough = limit * _REFINING if is_small else limit
@@ -411,5 +409,5 @@ def fit(
         return np.inf  # not its price: refined it might take less
     if is_small:
         # With few microbatches the slowest stage does not decide alone.
-        seconds = refine(tables, plan, out, scratch, extra, gpipe, seconds, _ONCE)
+        seconds = refine(tables, plan, out, scratch, seconds, _ONCE)
     return seconds

@@ -10,14 +10,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.domain.plan import Recompute, Sync
+from hulk.domain.options import options_of
 from hulk.search import recipes
 from hulk.search.dealing import Deal, deal_out, empty_deal, improve, keep_pins, total_cost
 from hulk.search.evaluate import JobSpace
+from hulk.search.layouts import LAYOUT, shape
 from hulk.search.packed import pack
 from hulk.search.pool import combine, empty_pool, remember
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
+from hulk.search.workspace import make_workspace
 
 _HOT, _COLD = 0.01, 3e-4
 # Deals that begin a race of usual length, and at most. The fewer, the longer each is improved; in a longer race more of
@@ -70,7 +72,7 @@ class GroupSearch:
         self.pool = empty_pool(self.packed)
         # A job whose state is more than all its machines hold would only keep them from the others.
         self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
-        self.bench = recipes.make_bench(self.packed)
+        self.work = make_workspace(self.packed)
         self.report: Callable[[Deal], None] | None = None
         """Hears of a deal whenever one has been looked at."""
         self.tried = 0
@@ -270,7 +272,7 @@ class GroupSearch:
         return deal
 
     def _improve(self, deal: Deal, best: Deal, moves: int, hot: float, cold: float) -> None:
-        improve(self.packed, self.bench, deal, best, self.learned, moves, hot, cold, self.draw_seed())
+        improve(self.packed, self.work, deal, best, self.learned, moves, hot, cold, self.draw_seed())
         self.tried += moves
         remember(self.packed, self.pool, deal)
         remember(self.packed, self.pool, best)
@@ -282,24 +284,16 @@ class GroupSearch:
         return int(self.rng.integers(2**31))
 
     def skeleton(self, job: int, machine: Ints, ranks: Ints, starts: Ints, recipe: Ints) -> Skeleton:
-        """A job's pipelines, in arrays with one entry a slot, and a recipe's switches."""
+        """A job's pipelines, in arrays with one entry a slot, and a recipe's options."""
         firsts = starts.tolist()
         slots = [Slot(*pair) for pair in zip(machine[: firsts[-1]].tolist(), ranks[: firsts[-1]].tolist(), strict=True)]
-        variant = int(recipe[recipes.VARIANT])
-        settings = Settings(
-            microbatch=int(self.packed.sizes[job, variant // 2]),
-            extra=int(recipe[recipes.EXTRA]),
-            gpipe=bool(recipe[recipes.GPIPE]),
-            recompute=Recompute.FULL if variant % 2 else Recompute.NONE,
-            sync=Sync.BY_REGION if recipe[recipes.BY_REGION] else Sync.RING,
-            shard_optimizer=bool(recipe[recipes.SHARD]),
-        )
-        return Skeleton(tuple(tuple(slots[a:b]) for a, b in pairwise(firsts)), settings)
+        options = options_of(self.spaces[job].job, recipe[LAYOUT:].tolist())
+        return Skeleton(tuple(tuple(slots[a:b]) for a, b in pairwise(firsts)), options)
 
     def _made(self, job: int, deal: Deal) -> Skeleton | None:
         """What a job's recipe makes of its machines."""
         if not deal.seconds[job] >= 0:  # nan: nothing was looked at
             return None
-        bench, recipe = self.bench, deal.recipes[job]
-        recipes.shape(self.packed, bench, job, deal.owner, recipe)
-        return self.skeleton(job, bench.machine, bench.ranks, bench.starts[: int(bench.pipelines[0]) + 1], recipe)
+        work, recipe = self.work, deal.recipes[job]
+        shape(self.packed, work, job, deal.owner, recipe[:LAYOUT])
+        return self.skeleton(job, work.machine, work.ranks, work.starts[: int(work.pipelines[0]) + 1], recipe)

@@ -34,9 +34,11 @@ def empty_memo(machines: int) -> Memo:
 
 
 @inlined
-def key_of(memo: Memo, plan: Encoded, job: int, switches: int) -> int:
-    """A number that tells one plan of a job from another: its slots, and switches as one number."""
-    key = (job + 1) * _ODD ^ switches
+def key_of(memo: Memo, plan: Encoded, job: int) -> int:
+    """A number that tells one plan of a job from another: by its options and slots."""
+    key = (job + 1) * _ODD
+    for column in range(plan.options.shape[0]):
+        key = (key ^ (key >> 29 & _LOW_35) ^ plan.options[column]) * _ODD
     for p in range(plan.starts.shape[0] - 1):
         key = (key ^ (key >> 29 & _LOW_35) ^ -1 - p) * _ODD
         for n in range(plan.starts[p], plan.starts[p + 1]):

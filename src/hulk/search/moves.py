@@ -6,7 +6,7 @@ import numpy as np
 
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import slots_of
-from hulk.search.skeleton import Chain, Settings, Skeleton, Slot
+from hulk.search.skeleton import Chain, Skeleton, Slot
 
 Rng = np.random.Generator
 
@@ -16,13 +16,13 @@ def without(skeleton: Skeleton, machine: int) -> Skeleton | None:
     chains = tuple(
         kept for chain in skeleton.chains if (kept := tuple(slot for slot in chain if slot.machine != machine))
     )
-    return Skeleton(chains, skeleton.settings) if chains else None
+    return Skeleton(chains, skeleton.options) if chains else None
 
 
 def without_chains_of(skeleton: Skeleton, machine: int) -> Skeleton | None:
     """The skeleton without the pipelines that a machine is part of; their other machines are set free."""
     chains = tuple(chain for chain in skeleton.chains if all(slot.machine != machine for slot in chain))
-    return Skeleton(chains, skeleton.settings) if chains else None
+    return Skeleton(chains, skeleton.options) if chains else None
 
 
 def substitute(space: JobSpace, skeleton: Skeleton, old: int, new: int) -> Skeleton | None:
@@ -44,7 +44,7 @@ def substitute(space: JobSpace, skeleton: Skeleton, old: int, new: int) -> Skele
             chains.append(tuple(changed))
     if gpus == space.cluster.machines[new].gpus:
         return None
-    return Skeleton(tuple(chains), skeleton.settings)
+    return Skeleton(tuple(chains), skeleton.options)
 
 
 def insertions(space: JobSpace, skeleton: Skeleton, machine: int, rng: Rng) -> list[Skeleton]:
@@ -55,18 +55,18 @@ def insertions(space: JobSpace, skeleton: Skeleton, machine: int, rng: Rng) -> l
     if rng.random() < 0.3:
         degree = int(rng.choice(space.degrees))
     slots = slots_of(space, machine, degree)
-    chains, settings = skeleton.chains, skeleton.settings
-    made = [Skeleton((*chains, *((slot,) for slot in slots)), settings)]
+    chains, options = skeleton.chains, skeleton.options
+    made = [Skeleton((*chains, *((slot,) for slot in slots)), options)]
     if len(slots) > 1:
-        made.append(Skeleton((*chains, tuple(slots)), settings))
+        made.append(Skeleton((*chains, tuple(slots)), options))
         length = len(chains[int(rng.integers(len(chains)))])
         if 1 < length < len(slots):
             pieces = tuple(tuple(slots[i : i + length]) for i in range(0, len(slots) - length + 1, length))
-            made.append(Skeleton((*chains, *pieces), settings))
+            made.append(Skeleton((*chains, *pieces), options))
     at = int(rng.integers(len(chains)))
     place = _nearest_position(space, chains[at], machine)
     grown = (*chains[at][:place], *slots, *chains[at][place:])
-    made.append(Skeleton((*chains[:at], grown, *chains[at + 1 :]), settings))
+    made.append(Skeleton((*chains[:at], grown, *chains[at + 1 :]), options))
     if len(slots) > 1 and len(chains) > 1:
         spread = list(chains)
         targets = rng.permutation(len(chains))[: len(slots)]
@@ -74,13 +74,13 @@ def insertions(space: JobSpace, skeleton: Skeleton, machine: int, rng: Rng) -> l
             chain = spread[target]
             place = _nearest_position(space, chain, machine)
             spread[target] = (*chain[:place], slot, *chain[place:])
-        made.append(Skeleton(tuple(spread), settings))
+        made.append(Skeleton(tuple(spread), options))
     return made
 
 
 def _nearest_position(space: JobSpace, chain: Chain, machine: int) -> int:
     """Beside the slot that is nearest."""
-    latency = space.tables(Settings(space.microbatches[0])).latency
+    latency = space.latency
     rows = space.places.of_machine
     ways = [0.0 if slot.machine == machine else latency[rows[slot.machine], rows[machine]] for slot in chain]
     at = int(np.argmin(ways))

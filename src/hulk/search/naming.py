@@ -98,7 +98,7 @@ def renamed(plan: JobPlan, names: Mapping[str, str]) -> JobPlan:
 
 def reordered(job: Job, old: JobPlan, new: JobPlan, lost: Collection[str]) -> JobPlan:
     """The pipelines in an order in which each has most of its shards already; unchanged where nothing is sharded."""
-    if not (old.shard_optimizer and new.shard_optimizer) or len(new.pipelines) == 1:
+    if not (old.options.shard_optimizer and new.options.shard_optimizer) or len(new.pipelines) == 1:
         return new
     held = shards_held(job, old, new, lost)
     stay = _KEEP * np.eye(len(held))

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.arrays import Rules, Tables
 from hulk.cost.compiled import kernel
-from hulk.domain.plan import Recompute
+from hulk.domain.options import SPACE
 from hulk.search.assign import machine_rates, state_bytes
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost, time_cost
 from hulk.search.path import positions
-from hulk.search.skeleton import Settings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Microbatch sizes that are tried while machines change hands; the others are tried when shapes are polished.
-_SIZES = (1, 2, 4, 8, 16, 32)
-_PER_KIND = ("forward", "backward")
-_FLAT = ("split", "whole", "tied", "held_split", "held_whole", "peak_split", "peak_whole", "cut")
-_OF_KIND = ("update", "gather_fixed", "gather_rate")
+# The tables that depend on options, and where each stands among them.
+_TABLES = (
+    "forward", "backward", "update", "split", "whole", "tied", "held_split", "held_whole", "peak_split", "peak_whole",
+    "cut", "gather_fixed", "gather_rate", "alike_until",
+)  # fmt: skip
+(
+    _FORWARD, _BACKWARD, _UPDATE, _SPLIT, _WHOLE, _TIED, _HELD_SPLIT, _HELD_WHOLE, _PEAK_SPLIT, _PEAK_WHOLE, _CUT,
+    _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
+) = range(len(_TABLES))  # fmt: skip
+_IN_TABLES = [column for column, choice in enumerate(SPACE) if choice.in_tables]
+OPTIONS = len(SPACE)
 
 
 class Packed(NamedTuple):
-    """J jobs, V variants (microbatch size × recomputation), M machines, P places."""
+    """J jobs, V variants (the options that tables depend on), F options with up to N values, M machines, P places."""
 
     floats: Floats  # all tables of all jobs, one after the other
     ints: Ints
-    where: Ints  # [J, V, 14] where each table begins in `floats`, then in `ints`
+    where: Ints  # [J, V, _TABLES] where each table begins in `floats`, the last one in `ints`
+    strides: Ints  # [F] how far a value of an option is from the next among the variants; 0: tables do not depend on it
+    codes: Ints  # [J, F, N] the numbers of an option's values that are tried for a job
+    values: Ints  # [J, F] how many these are
+    chances: Floats  # [J, 2, F, N] sums over how likely each is drawn: usually, and where memory is short
+    changes: Floats  # [F] sums over how likely an option is changed
+    steps: Ints  # [F] how far a change goes along the values; 0: to any
+    needs: Ints  # [F] what pipelines must have for it to have an effect: `hulk.domain.options.Needs`
     layers: Ints  # [J]
     kinds: Ints  # [J]
     scalars: Floats  # [J, 5] bytes a parameter: state, optimizer, gradient, gradient on the wire; parameters shared
-    sizes: Ints  # [J, S] microbatch sizes, ascending; 0 where a job has fewer
     batch: Ints  # [J] samples of a step
     kind: Ints  # [J, P, most ranks + 1] kind of stage
     degree: Ints  # [J, most ranks + 1] the largest tensor parallel degree up to a number of GPUs
@@ -75,25 +88,30 @@ class Packed(NamedTuple):
 
 def pack(spaces: Sequence[JobSpace]) -> Packed:
     """All that the compiled search asks about these jobs."""
+    possible = [[choice.possible(space.job) for choice in SPACE] for space in spaces]
+    values = np.array([[len(values) for values in its] for its in possible])
+    strides = np.zeros(OPTIONS, np.int64)
+    variants = 1
+    for column in _IN_TABLES:
+        strides[column] = variants
+        variants *= int(values[:, column].max())
     floats: list[Floats] = []
     ints: list[Ints] = []
     at, int_at = 0, 0
-    sizes_of = [[b for b in space.microbatches if b in _SIZES] or [space.microbatches[0]] for space in spaces]
-    most_sizes = max(len(sizes) for sizes in sizes_of)
-    where = np.zeros((len(spaces), 2 * most_sizes, len(_PER_KIND) + len(_FLAT) + len(_OF_KIND) + 1), np.int64)
-    for j, (space, sizes) in enumerate(zip(spaces, sizes_of, strict=True)):
-        for i, size in enumerate(sizes):
-            for r, recompute in enumerate((Recompute.NONE, Recompute.FULL)):
-                tables = space.tables(Settings(size, recompute=recompute))
-                for field, name in enumerate((*_PER_KIND, *_FLAT, *_OF_KIND)):
-                    values = getattr(tables, name).ravel()
-                    where[j, 2 * i + r, field] = at
-                    floats.append(values)
-                    at += values.size
-                where[j, 2 * i + r, -1] = int_at
-                ints.append(tables.alike_until)
-                int_at += tables.alike_until.size
-    common = spaces[0].tables(Settings(spaces[0].microbatches[0]))
+    where = np.zeros((len(spaces), variants, len(_TABLES)), np.int64)
+    for j, (space, its) in enumerate(zip(spaces, possible, strict=True)):
+        for chosen in product(*(range(len(its[column])) for column in _IN_TABLES)):
+            named = {SPACE[c].name: its[c][i] for c, i in zip(_IN_TABLES, chosen, strict=True)}
+            tables = space.tables(replace(space.plainest, **named))
+            row = where[j, int(strides[_IN_TABLES] @ np.array(chosen))]
+            for field, name in enumerate(_TABLES[:-1]):
+                row[field] = at
+                floats.append(getattr(tables, name).ravel())
+                at += floats[-1].size
+            row[-1] = int_at
+            ints.append(tables.alike_until)
+            int_at += tables.alike_until.size
+    common = spaces[0].tables(spaces[0].plainest)
     cluster, places = spaces[0].cluster, spaces[0].places
     machines = cluster.machines
     near = common.latency.copy()
@@ -110,21 +128,24 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         known = space.kind_table
         kind[j, :, : known.shape[1]] = known
         allowed[j, list(space.allowed)] = True
-    padded = np.zeros((len(spaces), most_sizes), np.int64)
-    for j, sizes in enumerate(sizes_of):
-        padded[j, : len(sizes)] = sizes
-    firsts = [space.tables(Settings(space.microbatches[0])) for space in spaces]
+    firsts = [space.tables(space.plainest) for space in spaces]
     tours = _tours(common, firsts)
     return Packed(
         floats=np.concatenate(floats),
         ints=np.concatenate(ints),
         where=where,
+        strides=strides,
+        codes=_padded([[[c.code_of(v) for v in vs] for c, vs in zip(SPACE, its, strict=True)] for its in possible]),
+        values=values,
+        chances=np.stack([_chances(possible, short=short) for short in (False, True)], axis=1),
+        changes=np.cumsum([choice.weight for choice in SPACE]),
+        steps=np.array([choice.step for choice in SPACE]),
+        needs=np.array([int(choice.needs) for choice in SPACE]),
         layers=np.array([len(space.job.model.layers) for space in spaces]),
         kinds=np.array([len(tables.update) for tables in firsts]),
         scalars=np.array(
             [(t.state_bytes, t.optimizer_bytes, t.gradient_bytes, t.wire_bytes, t.shared) for t in firsts]
         ),
-        sizes=padded,
         batch=np.array([space.job.global_batch for space in spaces]),
         kind=kind,
         degree=degree,
@@ -162,6 +183,22 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
     )
 
 
+def _padded(lists: Sequence[Sequence[Sequence[int]]]) -> Ints:
+    """[J, F, N] numbers, 0 where there are fewer."""
+    most = max(len(values) for its in lists for values in its)
+    return np.array([[[*values, *[0] * (most - len(values))] for values in its] for its in lists])
+
+
+def _chances(possible: Sequence[Sequence[tuple[Any, ...]]], *, short: bool) -> Floats:
+    """[J, F, N] sums of chances along the values; past the last value no more is added."""
+    most = max(len(values) for its in possible for values in its)
+    sums = np.zeros((len(possible), OPTIONS, most))
+    for j, its in enumerate(possible):
+        for column, (choice, values) in enumerate(zip(SPACE, its, strict=True)):
+            sums[j, column, : len(values)] = choice.chances_of(values, short=short)
+    return sums.cumsum(axis=2)
+
+
 def _tours(common: Tables, firsts: Sequence[Tables]) -> Floats:
     """Ways to see how far apart places are; `firsts`: each job's tables."""
     size = float(np.median([np.median(tables.cut) for tables in firsts]))
@@ -170,26 +207,29 @@ def _tours(common: Tables, firsts: Sequence[Tables]) -> Floats:
 
 
 @kernel
-def tables_of(packed: Packed, job: int, variant: int) -> Tables:
-    """A job's tables at a microbatch size and with or without recomputation: variant = 2 × size + recompute."""
+def tables_of(packed: Packed, job: int, row: Ints) -> Tables:
+    """A job's tables by the options of a row, which has the place of each option's value."""
+    variant = 0
+    for column in range(OPTIONS):
+        variant += packed.strides[column] * row[column]
     at = packed.where[job, variant]
     n, kinds = packed.layers[job], packed.kinds[job]
     values = packed.floats
     return Tables(
-        values[at[0] : at[0] + kinds * (n + 1)].reshape((kinds, n + 1)),
-        values[at[1] : at[1] + kinds * (n + 1)].reshape((kinds, n + 1)),
-        values[at[10] : at[10] + kinds],
-        values[at[2] : at[2] + n + 1],
-        values[at[3] : at[3] + n + 1],
-        values[at[4] : at[4] + n + 1],
-        values[at[5] : at[5] + n + 1],
-        values[at[6] : at[6] + n + 1],
-        values[at[7] : at[7] + n],
-        values[at[8] : at[8] + n],
-        packed.ints[at[13] : at[13] + n],
-        values[at[9] : at[9] + n],
-        values[at[11] : at[11] + kinds],
-        values[at[12] : at[12] + kinds],
+        values[at[_FORWARD] : at[_FORWARD] + kinds * (n + 1)].reshape((kinds, n + 1)),
+        values[at[_BACKWARD] : at[_BACKWARD] + kinds * (n + 1)].reshape((kinds, n + 1)),
+        values[at[_UPDATE] : at[_UPDATE] + kinds],
+        values[at[_SPLIT] : at[_SPLIT] + n + 1],
+        values[at[_WHOLE] : at[_WHOLE] + n + 1],
+        values[at[_TIED] : at[_TIED] + n + 1],
+        values[at[_HELD_SPLIT] : at[_HELD_SPLIT] + n + 1],
+        values[at[_HELD_WHOLE] : at[_HELD_WHOLE] + n + 1],
+        values[at[_PEAK_SPLIT] : at[_PEAK_SPLIT] + n],
+        values[at[_PEAK_WHOLE] : at[_PEAK_WHOLE] + n],
+        packed.ints[at[_ALIKE_UNTIL] : at[_ALIKE_UNTIL] + n],
+        values[at[_CUT] : at[_CUT] + n],
+        values[at[_GATHER_FIXED] : at[_GATHER_FIXED] + kinds],
+        values[at[_GATHER_RATE] : at[_GATHER_RATE] + kinds],
         packed.latency,
         packed.bandwidth,
         packed.ceiling,

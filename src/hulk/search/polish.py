@@ -14,20 +14,11 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import inlined, inner, is_cached, kernel, maker
 from hulk.search.dealing import Deal, cost_of, draw_job, keep_pins, running_cost, taker_of, total_cost
+from hulk.search.layouts import DEGREE, LAYOUT, shape
 from hulk.search.packed import Packed
-from hulk.search.recipes import (
-    COLUMNS,
-    DEGREE,
-    Bench,
-    Learned,
-    bucket_of,
-    change_recipe,
-    draw_recipe,
-    priced,
-    shape,
-    size_of,
-)
+from hulk.search.recipes import COLUMNS, Learned, bucket_of, change_recipe, draw_recipe, priced, size_of
 from hulk.search.reshape import drop, nearest_position, put, reshape
+from hulk.search.workspace import Workspace
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,24 +81,24 @@ def copy_all(source: Shapes, target: Shapes) -> None:
 
 
 @maker
-def _load(source: Shapes, bench: Bench, job: int) -> None:
+def _load(source: Shapes, work: Workspace, job: int) -> None:
     pipelines = source.pipelines[job]
-    bench.pipelines[0] = pipelines
-    bench.starts[: pipelines + 1] = source.starts[job, : pipelines + 1]
+    work.pipelines[0] = pipelines
+    work.starts[: pipelines + 1] = source.starts[job, : pipelines + 1]
     slots = source.starts[job, pipelines]
-    bench.machine[:slots] = source.machine[job, :slots]
-    bench.ranks[:slots] = source.ranks[job, :slots]
+    work.machine[:slots] = source.machine[job, :slots]
+    work.ranks[:slots] = source.ranks[job, :slots]
 
 
 @maker
-def _store(bench: Bench, target: Shapes, job: int, recipe: Ints, seconds: float) -> None:
-    """The pipelines on the bench as a job's."""
-    pipelines = bench.pipelines[0]
+def _store(work: Workspace, target: Shapes, job: int, recipe: Ints, seconds: float) -> None:
+    """The pipelines on the work as a job's."""
+    pipelines = work.pipelines[0]
     target.pipelines[job] = pipelines
-    target.starts[job, : pipelines + 1] = bench.starts[: pipelines + 1]
-    slots = bench.starts[pipelines]
-    target.machine[job, :slots] = bench.machine[:slots]
-    target.ranks[job, :slots] = bench.ranks[:slots]
+    target.starts[job, : pipelines + 1] = work.starts[: pipelines + 1]
+    slots = work.starts[pipelines]
+    target.machine[job, :slots] = work.machine[:slots]
+    target.ranks[job, :slots] = work.ranks[:slots]
     target.deal.recipes[job] = recipe
     target.deal.seconds[job] = seconds
 
@@ -161,94 +152,94 @@ def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> in
 
 
 @inner
-def _without(bench: Bench, machine: int, whole: bool) -> bool:
+def _without(work: Workspace, machine: int, whole: bool) -> bool:
     """Without a machine's slots, or without the pipelines it is part of; false where nothing is left or it is the
     same."""
     changed = False
-    p = bench.pipelines[0] - 1
+    p = work.pipelines[0] - 1
     while p >= 0:
         found = False
-        for i in range(bench.starts[p + 1] - 1, bench.starts[p] - 1, -1):
-            if bench.machine[i] == machine:
+        for i in range(work.starts[p + 1] - 1, work.starts[p] - 1, -1):
+            if work.machine[i] == machine:
                 found = True
                 if not whole:
-                    pipelines = bench.pipelines[0]
-                    drop(bench, p, i, i + 1)
-                    if bench.pipelines[0] < pipelines:
+                    pipelines = work.pipelines[0]
+                    drop(work, p, i, i + 1)
+                    if work.pipelines[0] < pipelines:
                         break
         if found and whole:
-            drop(bench, p, bench.starts[p], bench.starts[p + 1])
+            drop(work, p, work.starts[p], work.starts[p + 1])
         changed = changed or found
         p -= 1
-    return bool(changed and bench.pipelines[0] > 0)
+    return bool(changed and work.pipelines[0] > 0)
 
 
 @inner
-def _substitute(packed: Packed, bench: Bench, job: int, old: int, new: int) -> bool:
+def _substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -> bool:
     """Another machine takes a machine's slots, as far as its GPUs go."""
     spare = packed.gpus[new]
-    p = bench.pipelines[0] - 1
+    p = work.pipelines[0] - 1
     while p >= 0:
-        for i in range(bench.starts[p + 1] - 1, bench.starts[p] - 1, -1):
-            if bench.machine[i] != old:
+        for i in range(work.starts[p + 1] - 1, work.starts[p] - 1, -1):
+            if work.machine[i] != old:
                 continue
-            ranks = packed.degree[job, min(bench.ranks[i], packed.gpus[new])]
+            ranks = packed.degree[job, min(work.ranks[i], packed.gpus[new])]
             if spare >= ranks:
-                bench.machine[i], bench.ranks[i] = new, ranks
+                work.machine[i], work.ranks[i] = new, ranks
                 spare -= ranks
             else:
-                pipelines = bench.pipelines[0]
-                drop(bench, p, i, i + 1)
-                if bench.pipelines[0] < pipelines:
+                pipelines = work.pipelines[0]
+                drop(work, p, i, i + 1)
+                if work.pipelines[0] < pipelines:
                     break
         p -= 1
-    return bool(bench.pipelines[0] > 0)
+    return bool(work.pipelines[0] > 0)
 
 
 @inner
-def _insert(packed: Packed, bench: Bench, job: int, machine: int, way: int) -> bool:
+def _insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) -> bool:
     """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
     beside its nearest neighbours, or spread over several."""
-    pipelines = bench.pipelines[0]
-    total = bench.starts[pipelines]
-    degree = bench.ranks[np.random.randint(0, total)]
+    pipelines = work.pipelines[0]
+    total = work.starts[pipelines]
+    degree = work.ranks[np.random.randint(0, total)]
     if np.random.random() < 0.3:
         degree = 1 << np.random.randint(0, 4)
     ranks = packed.degree[job, min(degree, packed.gpus[machine])]
     slots = packed.gpus[machine] // ranks
     if way == 0:
         for i in range(slots):
-            put(bench, pipelines + i, total + i, machine, ranks)
+            put(work, pipelines + i, total + i, machine, ranks)
         return True
     p = np.random.randint(0, pipelines)
     if way == 3:
-        at = nearest_position(packed, bench, p, machine)
+        at = nearest_position(packed, work, p, machine)
         for _ in range(slots):
-            put(bench, p, at, machine, ranks)
+            put(work, p, at, machine, ranks)
         return True
     if slots < 2:
         return False
     if way == 1:
         for i in range(slots):
-            put(bench, pipelines, total + i, machine, ranks)
+            put(work, pipelines, total + i, machine, ranks)
         return True
     if way == 2:
-        length = bench.starts[p + 1] - bench.starts[p]
+        length = work.starts[p + 1] - work.starts[p]
         if not 1 < length < slots:
             return False
         for i in range(slots - slots % length):
-            put(bench, pipelines + i // length, total + i, machine, ranks)
+            put(work, pipelines + i // length, total + i, machine, ranks)
         return True
     if pipelines < 2:
         return False
     for i in range(min(slots, pipelines)):
         target = (p + i) % pipelines
-        put(bench, target, nearest_position(packed, bench, target, machine), machine, ranks)
+        put(work, target, nearest_position(packed, work, target, machine), machine, ranks)
     return True
 
 
 @maker
-def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
+def _from_recipe(packed: Packed, work: Workspace, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
     """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
     gpus, replicas = size_of(packed, job, owner)
     if gpus == 0:
@@ -260,13 +251,13 @@ def _from_recipe(packed: Packed, bench: Bench, job: int, owner: Ints, learned: L
         recipe[:] = known
         if np.random.random() < 0.5:
             change_recipe(packed, job, gpus, replicas, recipe)
-    return shape(packed, bench, job, owner, recipe)
+    return shape(packed, work, job, owner, recipe[:LAYOUT])
 
 
 @maker
 def _make(
     packed: Packed,
-    bench: Bench,
+    work: Workspace,
     shapes: Shapes,
     move: Move,
     which: int,
@@ -275,17 +266,17 @@ def _make(
     owner: Ints,
     recipe: Ints,
 ) -> bool:
-    """Lay on the bench what a move makes of a job, one way of several; false where that way does not apply."""
+    """Lay on the work what a move makes of a job, one way of several; false where that way does not apply."""
     job, what = move.jobs[which], move.what[which]
     recipe[:] = shapes.deal.recipes[job]
-    _load(shapes, bench, job)
+    _load(shapes, work, job)
     if what == _RESHAPE:
-        if not reshape(packed, bench, job, recipe):
+        if not reshape(packed, work, job, recipe):
             return False
         # Some shapes only pay with other switches: a second change before judging.
-        return np.random.random() >= 0.25 or reshape(packed, bench, job, recipe)
+        return np.random.random() >= 0.25 or reshape(packed, work, job, recipe)
     if what == _SWAP:
-        return _substitute(packed, bench, job, move.old[which], move.new[which])
+        return _substitute(packed, work, job, move.old[which], move.new[which])
     waits = shapes.pipelines[job] == 0
     if (what == _LEAVE and way == 2) or (what == _ENTER and way == 5):
         if not waits and np.random.random() < 0.5:
@@ -293,21 +284,21 @@ def _make(
         owner[:] = shapes.deal.owner
         owner[move.old[which]] = job if what == _ENTER else -1
         keep_pins(packed, owner)
-        return _from_recipe(packed, bench, job, owner, learned, recipe)
+        return _from_recipe(packed, work, job, owner, learned, recipe)
     if what == _LEAVE:
-        return _without(bench, move.old[which], way == 1)
-    return not waits and _insert(packed, bench, job, move.new[which], way)
+        return _without(work, move.old[which], way == 1)
+    return not waits and _insert(packed, work, job, move.new[which], way)
 
 
 @inner
-def _has_pinned(packed: Packed, bench: Bench, job: int) -> bool:
-    """Whether the pipelines on the bench use every machine that the job must use."""
+def _has_pinned(packed: Packed, work: Workspace, job: int) -> bool:
+    """Whether the pipelines on the work use every machine that the job must use."""
     for k in range(packed.pins.shape[0]):
         if packed.pins[k, 1] != job:
             continue
         found = False
-        for i in range(bench.starts[bench.pipelines[0]]):
-            found = found or bench.machine[i] == packed.pins[k, 0]
+        for i in range(work.starts[work.pipelines[0]]):
+            found = found or work.machine[i] == packed.pins[k, 0]
         if not found:
             return False
     return True
@@ -317,7 +308,7 @@ def _has_pinned(packed: Packed, bench: Bench, job: int) -> bool:
 @inlined
 def _propose(
     packed: Packed,
-    bench: Bench,
+    work: Workspace,
     shapes: Shapes,
     trial: Shapes,
     learned: Learned,
@@ -331,26 +322,26 @@ def _propose(
     for which in range(count):
         job, quickest = move.jobs[which], -1.0
         for way in range(_WAYS[move.what[which]]):
-            if not _make(packed, bench, shapes, move, which, way, learned, owner, recipe):
+            if not _make(packed, work, shapes, move, which, way, learned, owner, recipe):
                 continue
-            if not _has_pinned(packed, bench, job):
+            if not _has_pinned(packed, work, job):
                 continue
-            seconds = priced(packed, bench, job, recipe, np.inf if quickest < 0 else quickest)
+            seconds = priced(packed, work, job, recipe, np.inf if quickest < 0 else quickest)
             if seconds >= 0 and (quickest < 0 or seconds < quickest):
                 quickest = seconds
-                _store(bench, trial, job, recipe, seconds)
+                _store(work, trial, job, recipe, seconds)
         if quickest < 0:
             return 0
     return count
 
 
 @kernel
-def propose(packed: Packed, bench: Bench, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
+def propose(packed: Packed, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
     move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
     owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
-    count = _propose(packed, bench, shapes, trial, learned, move, owner, recipe)
+    count = _propose(packed, work, shapes, trial, learned, move, owner, recipe)
     return move.jobs[:count]
 
 
@@ -366,7 +357,7 @@ def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
 @kernel
 def polish(
     packed: Packed,
-    bench: Bench,
+    work: Workspace,
     shapes: Shapes,
     best: Shapes,
     trial: Shapes,
@@ -384,7 +375,7 @@ def polish(
     least = total_cost(packed, best.deal)
     for turn in range(moves):
         heat = hot * (cold / hot) ** (turn / moves)
-        count = _propose(packed, bench, shapes, trial, learned, move, owner, recipe)
+        count = _propose(packed, work, shapes, trial, learned, move, owner, recipe)
         if count == 0:
             continue
         before, after = 0.0, 0.0

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hulk.domain.plan import Recompute, Sync
-from hulk.search import recipes
+from hulk.domain.options import options_of, places_of
 from hulk.search.dealing import Deal
 from hulk.search.groups import GroupSearch
+from hulk.search.layouts import LAYOUT
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polish import Shapes, accept, copy_all, empty_shapes, polish, propose
-from hulk.search.skeleton import Settings, Skeleton
+from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
 
 _COLD = 1e-6
@@ -82,7 +82,7 @@ class Polisher:
     def _anneal(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
         groups = self.groups
         seed = groups.draw_seed()
-        polish(groups.packed, groups.bench, shapes, best, self._trial, groups.learned, moves, hot, cold, seed)
+        polish(groups.packed, groups.work, shapes, best, self._trial, groups.learned, moves, hot, cold, seed)
         if self.report:
             self.report(self.deal_score(best.deal))
 
@@ -94,7 +94,7 @@ class Polisher:
         least = self.objective.score(jobs, [self._outcome(best, job) for job in range(len(jobs))])
         for turn in range(moves):
             heat = hot * (cold / hot) ** (turn / moves)
-            touched = propose(groups.packed, groups.bench, shapes, self._trial, groups.learned, groups.draw_seed())
+            touched = propose(groups.packed, groups.work, shapes, self._trial, groups.learned, groups.draw_seed())
             if not touched.size:
                 continue
             trial = list(held)
@@ -161,25 +161,10 @@ class Polisher:
             lengths = [len(chain) for chain in skeleton.chains]
             shapes.starts[job, 1 : len(lengths) + 1] = np.cumsum(lengths)
             shapes.pipelines[job] = len(lengths)
-            known = self._known_size(job, skeleton.settings)
-            shapes.deal.recipes[job] = self._switches(job, known)
-            same = known == skeleton.settings
+            places = places_of(skeleton.options, space.job)
+            shapes.deal.recipes[job, LAYOUT:] = places
+            known = options_of(space.job, places)
+            same = known == skeleton.options
             shapes.deal.seconds[job] = seconds if same else space.seconds(Skeleton(skeleton.chains, known))
             shapes.deal.owner[[slot.machine for slot in slots]] = job
         return shapes
-
-    def _known_size(self, job: int, settings: Settings) -> Settings:
-        """Settings with a microbatch size that the packed tables have: the next smaller one."""
-        sizes = [int(size) for size in self.groups.packed.sizes[job] if 0 < size <= settings.microbatch]
-        return replace(settings, microbatch=sizes[-1])
-
-    def _switches(self, job: int, settings: Settings) -> recipes.Ints:
-        """Settings as the switches of a recipe."""
-        size = self.groups.packed.sizes[job].tolist().index(settings.microbatch)
-        recipe = np.zeros(recipes.COLUMNS, np.int64)
-        recipe[recipes.VARIANT] = 2 * size + (settings.recompute is Recompute.FULL)
-        recipe[recipes.EXTRA] = settings.extra
-        recipe[recipes.GPIPE] = settings.gpipe
-        recipe[recipes.BY_REGION] = settings.sync is Sync.BY_REGION
-        recipe[recipes.SHARD] = settings.shard_optimizer
-        return recipe

@@ -10,7 +10,7 @@ import numpy as np
 from hulk.search import moves
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import rank, tune
-from hulk.search.skeleton import Settings, Skeleton
+from hulk.search.skeleton import Skeleton
 
 _BEAM = 6
 _MOST_SPARES = 12
@@ -78,7 +78,7 @@ def with_others(words: str, others: Mapping[int, int]) -> str:
 def _near(space: JobSpace, machine: int, free: set[int]) -> list[int]:
     """Free machines, the nearest first, one of each place: those of a place are alike."""
     rows = space.places.of_machine
-    latency = space.tables(Settings(space.microbatches[0])).latency
+    latency = space.latency
     first: dict[int, int] = {}
     for other in sorted(free):
         first.setdefault(rows[other], other)
@@ -94,11 +94,11 @@ def _best(space: JobSpace, options: Sequence[Way], most: int) -> list[Way]:
 
 
 def _tuned(space: JobSpace, ways: Iterable[Way]) -> list[Way]:
-    """With the switches that suit them now; those that do not fit even so are left out."""
+    """With the options that suit them now; those that do not fit even so are left out."""
     made: list[Way] = []
     for words, skeleton in ways:
         seconds = space.seconds(skeleton)
-        if skeleton.settings.microbatch in space.microbatches:
+        if skeleton.options.microbatch_size in space.microbatches:
             tuned, seconds = tune(space, skeleton, seconds)
         else:
             tuned = skeleton

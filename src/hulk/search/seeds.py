@@ -8,11 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from hulk.domain.plan import Recompute, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sync, neighbours
 from hulk.search.evaluate import JobSpace
-from hulk.search.skeleton import Chain, Settings, Skeleton, Slot
+from hulk.search.skeleton import Chain, Skeleton, Slot
 
-_EXTRAS = (0, 1, 2, 4, 8, 16, 32)
 _SANDWICH = 64
 _FEW = 10
 _BREADS = 4
@@ -24,7 +23,7 @@ def tour(space: JobSpace, machines: Sequence[int], start: int | None = None) -> 
     for machine in machines:
         by_place.setdefault(space.places.of_machine[machine], []).append(machine)
     rows = list(by_place)
-    latency = space.tables(Settings(space.microbatches[0])).latency
+    latency = space.latency
     if start is None:
         start = max(rows, key=lambda row: sum(_gpu_weight(space, m) for m in by_place[row]))
     order = [start]
@@ -113,8 +112,8 @@ def _pipeline_counts(slots: int, machines: int, *, quick: bool) -> list[int]:
     return sorted(c for c in counts if 1 <= c <= slots)
 
 
-def base_settings(space: JobSpace, pipelines: int, stages: int) -> list[Settings]:
-    """A few settings to judge a shape by: a microbatch that leaves each pipeline four times as many microbatches as it
+def base_options(space: JobSpace, pipelines: int, stages: int) -> list[Options]:
+    """A few options to judge a shape by: a microbatch that leaves each pipeline four times as many microbatches as it
     has stages, and the smallest; with and without recomputation."""
     batch = space.job.global_batch
     good = [b for b in space.microbatches if batch // b >= 4 * stages * pipelines and b <= 16]
@@ -123,22 +122,23 @@ def base_settings(space: JobSpace, pipelines: int, stages: int) -> list[Settings
     if stages == 1:  # without a pipeline to fill, the larger the better
         sizes.add(max(b for b in space.microbatches if batch // b >= pipelines or b == smallest))
     sync = Sync.BY_REGION if pipelines > 2 else Sync.RING
+    ahead = Schedule.ahead(2 if stages > 1 else 0)
     made = [
-        Settings(size, 2 if stages > 1 else 0, recompute=recompute, sync=sync, shard_optimizer=pipelines > 1)
+        Options(size, ahead, recompute, sync, shard_optimizer=pipelines > 1)
         for size in sorted(sizes, reverse=True)
         for recompute in (Recompute.NONE, Recompute.FULL)
     ]
     if stages > 1:  # many small microbatches in flight hide long links
-        made.insert(1, Settings(smallest, 16, sync=sync, shard_optimizer=pipelines > 1))
+        made.insert(1, Options(smallest, Schedule.ahead(16), sync=sync, shard_optimizer=pipelines > 1))
     return made
 
 
 def tune(space: JobSpace, skeleton: Skeleton, seconds: float, *, rounds: int = 9) -> tuple[Skeleton, float]:
-    """One switch after the other to its best value, until none helps."""
+    """One option after the other to its best value, until none helps."""
     for _ in range(rounds):
         before = seconds
-        for settings in list(neighbours(space, skeleton.settings)):
-            trial = Skeleton(skeleton.chains, settings)
+        for options in list(neighbours(skeleton.options, space.job)):
+            trial = Skeleton(skeleton.chains, options)
             cost = space.seconds(trial)
             if 0 <= cost < seconds or seconds < cost < 0:
                 skeleton, seconds = trial, cost
@@ -147,33 +147,13 @@ def tune(space: JobSpace, skeleton: Skeleton, seconds: float, *, rounds: int = 9
     return skeleton, seconds
 
 
-def neighbours(space: JobSpace, settings: Settings, extras: Sequence[int] = _EXTRAS) -> Iterator[Settings]:
-    """Settings that differ in one switch, or in the microbatch and one more."""
-    sizes = space.microbatches
-    at = sizes.index(settings.microbatch)
-    for index in (at - 2, at - 1, at + 1, at + 2):
-        if 0 <= index < len(sizes):
-            yield replace(settings, microbatch=sizes[index])
-            for other in Recompute:
-                if other is not settings.recompute:
-                    yield replace(settings, microbatch=sizes[index], recompute=other)
-    for recompute in Recompute:
-        yield replace(settings, recompute=recompute)
-    for extra in extras:
-        yield replace(settings, extra=extra, gpipe=False)
-    yield replace(settings, gpipe=not settings.gpipe)
-    for sync in Sync:
-        yield replace(settings, sync=sync)
-    yield replace(settings, shard_optimizer=not settings.shard_optimizer)
-
-
 def arrange(
     space: JobSpace, machines: Sequence[int], *, keep: int = 2, quick: bool = False
 ) -> tuple[Skeleton, float] | None:
     """The best shape found for a job on these machines, all of them used, or None where the job may use none of them.
 
     Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries fewer
-    shapes, and first with the settings that served this job best the last time.
+    shapes, and first with the options that served this job best the last time.
     """
     usable = [machine for machine in machines if machine in space.allowed]
     if not usable:
@@ -194,14 +174,14 @@ def arrange(
                 continue
             seen.add(chains)
             stages = max(len(chain) for chain in chains)
-            options = base_settings(space, len(chains), stages)
+            tried = base_options(space, len(chains), stages)
             favourite = space.favourites.get(_likeness(chains))
             if quick and favourite is not None:
-                options.insert(0, replace(favourite, shard_optimizer=len(chains) > 1))
-            for settings in options:
-                skeleton = Skeleton(chains, settings)
+                tried.insert(0, replace(favourite, shard_optimizer=len(chains) > 1))
+            for options in tried:
+                skeleton = Skeleton(chains, options)
                 found.append((space.seconds(skeleton), skeleton))
-                if found[-1][0] >= 0 and (settings.recompute is Recompute.FULL or (quick and favourite is not None)):
+                if found[-1][0] >= 0 and (options.recompute is Recompute.FULL or (quick and favourite is not None)):
                     break
     if not found:
         return None
@@ -210,12 +190,12 @@ def arrange(
     tuned = [tune(space, skeleton, seconds, rounds=1 if quick else 9) for seconds, skeleton in found[:few]]
     best = min(tuned, key=lambda entry: rank(entry[1]))
     if best[1] >= 0:
-        space.favourites[_likeness(best[0].chains)] = best[0].settings
+        space.favourites[_likeness(best[0].chains)] = best[0].options
     return best
 
 
 def _likeness(chains: tuple[Chain, ...]) -> tuple[bool, bool]:
-    """Shapes that like the same settings: with replicas or without, with stages or without."""
+    """Shapes that like the same options: with replicas or without, with stages or without."""
     return len(chains) > 1, max(len(chain) for chain in chains) > 1
 
 

@@ -1,11 +1,12 @@
-"""What search changes: which GPUs stand where in which pipeline, and a few switches. Cuts and shares follow from it."""
+"""What search changes: which GPUs stand where in which pipeline, and the options. Cuts and shares follow from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hulk.domain.plan import JobPlan, Pipeline, Recompute, Schedule, ScheduleKind, Stage, Sync
+from hulk.domain.options import Options, normal
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 
 
 class Slot(NamedTuple):
@@ -20,28 +21,21 @@ Chain = tuple[Slot, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The switches of a job's plan."""
-
-    microbatch: int
-    extra: int = 0
-    gpipe: bool = False
-    recompute: Recompute = Recompute.NONE
-    sync: Sync = Sync.RING
-    shard_optimizer: bool = False
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule they mean."""
-        return Schedule(ScheduleKind.GPIPE) if self.gpipe else Schedule(ScheduleKind.ONE_F_ONE_B, self.extra)
-
-
-@dataclass(frozen=True, slots=True)
 class Skeleton:
     """A job's plan before it is cut."""
 
     chains: tuple[Chain, ...]
-    settings: Settings
+    options: Options
+
+    @property
+    def stages(self) -> int:
+        """Stages of all pipelines together."""
+        return sum(len(chain) for chain in self.chains)
+
+    @property
+    def normal_options(self) -> Options:
+        """Its options, those that have no effect on its pipelines as they normally are."""
+        return normal(self.options, len(self.chains), self.stages)
 
     @property
     def machines(self) -> set[int]:
@@ -65,12 +59,4 @@ def to_job_plan(
             stages.append(Stage(names[slot.machine], gpus, firsts[row], lasts[row]))
             row += 1
         pipelines.append(Pipeline(tuple(stages), share))
-    settings = skeleton.settings
-    return JobPlan(
-        tuple(pipelines),
-        settings.microbatch,
-        settings.schedule,
-        settings.recompute,
-        settings.sync,
-        settings.shard_optimizer,
-    )
+    return JobPlan(tuple(pipelines), skeleton.normal_options)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hulk.cost.step import stage_memory
-from hulk.domain.plan import Recompute
+from hulk.domain.options import Recompute
 from hulk.search.assign import placed_on, state_bytes
 from hulk.search.evaluate import JobSpace
-from hulk.search.skeleton import Settings
 from hulk.units import format_size
 
 
@@ -58,7 +58,7 @@ def _samples(space: JobSpace) -> str:
 
 def _too_large_layer(space: JobSpace) -> _Tightest | None:
     """The first layer that no GPU the job may use can hold, however its tensors and its optimizer state are split."""
-    tables = space.tables(Settings(space.microbatches[0], recompute=Recompute.FULL))
+    tables = space.tables(replace(space.plainest, recompute=Recompute.FULL))
     places = sorted({space.places.of_machine[machine] for machine in space.allowed})
     gpus = sum(space.cluster.machines[machine].gpus for machine in space.allowed)
     for layer in range(len(space.job.model.layers)):

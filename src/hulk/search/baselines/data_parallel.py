@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.step import stage_memory
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import Recompute, Sync
+from hulk.domain.options import Options, Recompute, Sync
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Found, Scene, best_settings, one_after_the_other
+from hulk.search.baselines.scene import Found, Scene, best_options, one_after_the_other
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import slots_of, tour, tune
-from hulk.search.skeleton import Settings, Slot
+from hulk.search.skeleton import Slot
 
 
 def data_parallel(
@@ -64,7 +65,7 @@ def _candidates(scene: Scene, space: JobSpace) -> Iterator[list[Slot]]:
 def _holding(space: JobSpace, slots: Sequence[Slot], sharded: bool) -> list[Slot]:
     """The slots that hold the model at the smallest microbatch with recomputation. Where the optimizer's state is
     divided over the replicas, fewer replicas hold larger parts, so ask until all that are left hold theirs."""
-    tables = space.tables(Settings(space.microbatches[0], recompute=Recompute.FULL))
+    tables = space.tables(replace(space.plainest, recompute=Recompute.FULL))
     last = len(space.job.model.layers) - 1
     left = list(slots)
     while True:
@@ -91,15 +92,15 @@ def _most(scene: Scene, space: JobSpace, replicas: Sequence[Slot]) -> list[Slot]
 
 
 def _tuned(space: JobSpace, replicas: Sequence[Slot]) -> Found | None:
-    """The best settings for these replicas; None where they do not fit at any."""
+    """The best options for these replicas; None where they do not fit at any."""
     chains = tuple((slot,) for slot in replicas)
     options = [
-        Settings(microbatch, recompute=recompute, sync=sync, shard_optimizer=shard)
+        Options(microbatch, recompute=recompute, sync=sync, shard_optimizer=shard)
         for microbatch in space.microbatches
         for recompute in Recompute
         for sync in Sync
         for shard in (False, True)
         if microbatch * len(chains) <= space.job.global_batch
     ]
-    found = best_settings(space, chains, options)
+    found = best_options(space, chains, options)
     return None if found is None else tune(space, *found)

@@ -34,7 +34,7 @@ def evolution(
     time_limit: float,
     evaluations: int | None = EVALUATIONS,
 ) -> BaselineResult:
-    """`evaluations` genomes are priced, or as many as the time allows where it is None. The settings of the best are
+    """`evaluations` genomes are priced, or as many as the time allows where it is None. The options of the best are
     tuned now and then, and in the end."""
     scene = Scene.of(cluster, jobs, compute=compute, engine=engine, time_limit=time_limit)
     rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ def finish(name: str, scene: Scene, genome: Genome) -> BaselineResult:
 
 
 def tuned_genome(scene: Scene, genome: Genome) -> Genome:
-    """The same grids with their settings tuned."""
+    """The same grids with their options tuned."""
     grids = list(genome.grids)
     for j in scene.runnable:
         space = scene.spaces[j]
@@ -110,8 +110,8 @@ def tuned_genome(scene: Scene, genome: Genome) -> Genome:
         if skeleton is None:
             continue
         better, seconds = tune(space, skeleton, space.seconds(skeleton))
-        if seconds >= 0 and len(better.chains) <= space.job.global_batch // better.settings.microbatch:
-            grids[j] = replace(grids[j], settings=better.settings)
+        if seconds >= 0 and len(better.chains) <= space.job.global_batch // better.options.microbatch_size:
+            grids[j] = replace(grids[j], options=better.options)
     return replace(genome, grids=tuple(grids))
 
 

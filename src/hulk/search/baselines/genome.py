@@ -12,16 +12,15 @@ from math import log1p
 
 import numpy as np
 
-from hulk.domain.plan import Recompute, Sync
+from hulk.domain.options import COLUMN, Options, drawn_evenly
 from hulk.search.baselines.groups import shares
 from hulk.search.baselines.scene import Scene
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost
 from hulk.search.seeds import slots_of, tour
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.skeleton import Skeleton, Slot
 
 IDLE = -1
-_EXTRAS = (0, 1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Grid:
     degree: int
     replicas: int
     striped: bool
-    settings: Settings
+    options: Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,14 @@ def skeleton_of(space: JobSpace, machines: Sequence[int], grid: Grid) -> Skeleto
             slots.extend(slots_of(space, machine, grid.degree))
     if not slots:
         return None
-    replicas = min(grid.replicas, len(slots), space.job.global_batch // grid.settings.microbatch)
+    replicas = min(grid.replicas, len(slots), space.job.global_batch // grid.options.microbatch_size)
     slots = slots[: replicas * len(space.job.model.layers)]
     if grid.striped:
         chains = tuple(tuple(slots[i::replicas]) for i in range(replicas))
     else:
         bounds = [round(i * len(slots) / replicas) for i in range(replicas + 1)]
         chains = tuple(tuple(slots[bounds[i] : bounds[i + 1]]) for i in range(replicas))
-    return Skeleton(chains, grid.settings)
+    return Skeleton(chains, grid.options)
 
 
 def genome_cost(scene: Scene, genome: Genome) -> float:
@@ -102,17 +101,11 @@ def random_genome(scene: Scene, rng: np.random.Generator) -> Genome:
 
 
 def random_grid(space: JobSpace, rng: np.random.Generator, machines: int) -> Grid:
-    """Any degree; a number of replicas that is a power of two times 1 or 3; usual settings."""
+    """Any degree; a number of replicas that is a power of two times 1 or 3; any options."""
     most = max(1, machines * 8)
     choices = [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if r <= most]
-    settings = Settings(
-        int(rng.choice(space.microbatches)),
-        extra=int(rng.choice(_EXTRAS)),
-        recompute=Recompute.FULL if rng.random() < 0.5 else Recompute.NONE,
-        sync=Sync.BY_REGION if rng.random() < 0.5 else Sync.RING,
-        shard_optimizer=bool(rng.random() < 0.5),
-    )
-    return Grid(int(rng.choice(space.degrees)), int(rng.choice(choices)), bool(rng.random() < 0.5), settings)
+    options = drawn_evenly(space.job, rng)
+    return Grid(int(rng.choice(space.degrees)), int(rng.choice(choices)), bool(rng.random() < 0.5), options)
 
 
 def vary_grid(space: JobSpace, rng: np.random.Generator, grid: Grid, machines: int) -> Grid:
@@ -123,11 +116,7 @@ def vary_grid(space: JobSpace, rng: np.random.Generator, grid: Grid, machines: i
         replace(grid, replicas=fresh.replicas),
         replace(grid, replicas=max(1, grid.replicas + int(rng.choice([-1, 1])))),
         replace(grid, striped=not grid.striped),
-        replace(grid, settings=replace(grid.settings, microbatch=fresh.settings.microbatch)),
-        replace(grid, settings=replace(grid.settings, extra=fresh.settings.extra)),
-        replace(grid, settings=replace(grid.settings, recompute=fresh.settings.recompute)),
-        replace(grid, settings=replace(grid.settings, sync=fresh.settings.sync)),
-        replace(grid, settings=replace(grid.settings, shard_optimizer=not grid.settings.shard_optimizer)),
+        *(replace(grid, options=replace(grid.options, **{name: getattr(fresh.options, name)})) for name in COLUMN),
         fresh,
     )
     return parts[int(rng.integers(len(parts)))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import Recompute
+from hulk.domain.options import GPIPE, Options, Recompute, Schedule
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Found, Scene, best_settings, one_after_the_other, tours
+from hulk.search.baselines.scene import Found, Scene, best_options, one_after_the_other, tours
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import slots_of
-from hulk.search.skeleton import Chain, Settings
+from hulk.search.skeleton import Chain
 
 _LOOKAHEAD = (0, 2, 8, 32)
 NO_ROOM = "GPipe holds the activations of the whole batch, which does not fit at any microbatch: 1F1B instead"
@@ -80,12 +80,13 @@ def _chains(space: JobSpace, order: Sequence[int]) -> Iterator[Chain]:
 
 
 def _best(space: JobSpace, chains: Iterable[Chain]) -> tuple[Found | None, str]:
-    """The best chain with the best settings, and a note: GPipe where it fits at all, else 1F1B."""
+    """The best chain with the best options, and a note: GPipe where it fits at all, else 1F1B."""
     chains = list(dict.fromkeys(chains))
-    gpipe = [Settings(b, gpipe=True, recompute=r) for b in space.microbatches for r in Recompute]
-    ahead = [Settings(b, extra=e, recompute=r) for b in space.microbatches for r in Recompute for e in _LOOKAHEAD]
+    sizes = list(product(space.microbatches, Recompute))
+    gpipe = [Options(b, GPIPE, r) for b, r in sizes]
+    ahead = [Options(b, Schedule.ahead(e), r) for b, r in sizes for e in _LOOKAHEAD]
     for options, note in ((gpipe, ""), (ahead, NO_ROOM)):
-        found = [best_settings(space, (chain,), options) for chain in chains]
+        found = [best_options(space, (chain,), options) for chain in chains]
         fitting = [entry for entry in found if entry is not None]
         if fitting:
             return min(fitting, key=lambda entry: entry[1]), note

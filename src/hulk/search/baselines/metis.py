@@ -15,7 +15,6 @@ from hulk.errors import HulkError
 from hulk.search.baselines.groups import EXPONENTS, Best, Groups, largest_first, repair, shares, side_by_side
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Scene
-from hulk.search.skeleton import Settings
 
 _REFERENCE_BYTES = 1e6
 """Edges weigh by the time of a message of this size: latency and bandwidth both count."""
@@ -97,7 +96,7 @@ def _edges(scene: Scene, machines: Sequence[int]) -> tuple[list[int], list[int],
     """The graph as METIS wants it: neighbours of machine i are ends[starts[i]:starts[i + 1]]."""
     space = scene.spaces[0]
     rows = np.array(space.places.of_machine)[list(machines)]
-    tables = space.tables(Settings(space.microbatches[0]))  # links are the same at all settings
+    tables = space.tables(space.plainest)
     seconds = tables.latency + _REFERENCE_BYTES / np.minimum(tables.bandwidth, tables.ceiling)
     nearness = 1.0 / seconds
     scale = _HEAVIEST / nearness.max()

@@ -16,11 +16,12 @@ from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.domain.options import Options
 from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.seeds import arrange, tour
-from hulk.search.skeleton import Chain, Settings, Skeleton
+from hulk.search.skeleton import Chain, Skeleton
 from hulk.units import format_size
 
 _CLIQUE_STARTS = 16
@@ -60,7 +61,7 @@ class Scene:
     def latency(self) -> Floats:
         """[places, places] seconds one way; inf: blocked."""
         space = self.spaces[0]
-        return space.tables(Settings(space.microbatches[0])).latency
+        return space.latency
 
     @cached_property
     def runnable(self) -> tuple[int, ...]:
@@ -160,9 +161,9 @@ def one_after_the_other(
     return BaselineResult(name, concurrent=False, placed=placed, waiting=waiting, notes=notes)
 
 
-def best_settings(space: JobSpace, chains: tuple[Chain, ...], options: Iterable[Settings]) -> Found | None:
-    """The best of several settings for the same chains; None where none fits."""
-    priced = [(skeleton, space.seconds(skeleton)) for skeleton in (Skeleton(chains, settings) for settings in options)]
+def best_options(space: JobSpace, chains: tuple[Chain, ...], tried: Iterable[Options]) -> Found | None:
+    """The best of several options for the same chains; None where none fits."""
+    priced = [(skeleton, space.seconds(skeleton)) for skeleton in (Skeleton(chains, options) for options in tried)]
     return min((found for found in priced if found[1] >= 0), key=lambda found: found[1], default=None)
 
 

@@ -33,11 +33,11 @@ from hulk.cost.step import stage_memory
 from hulk.cost.sync_times import by_region_seconds, ring_seconds
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import Recompute
+from hulk.domain.options import Options, Recompute
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, one_after_the_other, tours
 from hulk.search.evaluate import JobSpace
-from hulk.search.skeleton import Settings, Skeleton, Slot
+from hulk.search.skeleton import Skeleton, Slot
 
 
 def tensor_parallel(
@@ -51,11 +51,11 @@ def tensor_parallel(
 
 def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | str:
     for machines in scene.by_memory(space.allowed):
-        fitting = [settings for settings in _options(space.job) if _fits(scene, space, settings, machines)]
+        fitting = [options for options in _options(space.job) if _fits(scene, space, options, machines)]
         if not fitting:
             continue
         orders = tours(space, machines)
-        best = min((_parts(scene, space, settings, orders) for settings in fitting), key=lambda parts: parts.step)
+        best = min((_parts(scene, space, options, orders) for options in fitting), key=lambda parts: parts.step)
         if not np.isfinite(best.step):
             return "blocked links leave no ring over all machines"
         if len(machines) < len(space.allowed):
@@ -65,28 +65,28 @@ def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | 
     return "an even part of every layer does not fit on any choice of GPUs"
 
 
-def _options(job: Job) -> Iterator[Settings]:
+def _options(job: Job) -> Iterator[Options]:
     """Microbatches of powers of two that divide the batch: large ones, since every all-reduce pays the latency."""
     size = 1
     while job.global_batch % size == 0:
         for recompute in Recompute:
-            yield Settings(size, recompute=recompute)
+            yield Options(size, recompute=recompute)
         size *= 2
 
 
-def _fits(scene: Scene, space: JobSpace, settings: Settings, machines: list[int]) -> bool:
+def _fits(scene: Scene, space: JobSpace, options: Options, machines: list[int]) -> bool:
     """Whether the smallest GPU holds 1 / N of everything."""
-    tables = space.tables(settings)
+    tables = space.tables(options)
     gpus = sum(scene.cluster.machines[machine].gpus for machine in machines)
     needs = stage_memory(tables, 0, len(space.job.model.layers) - 1, gpus, 1, False, 1)[0]
     return bool(needs <= min(tables.capacity[space.places.of_machine[machine]] for machine in machines))
 
 
-def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[int]]) -> Breakdown:
+def _parts(scene: Scene, space: JobSpace, options: Options, orders: list[list[int]]) -> Breakdown:
     """The formula above."""
-    job, tables = space.job, space.tables(settings)
-    microbatches = job.global_batch // settings.microbatch
-    kinds = space.book(settings).kinds
+    job, tables = space.job, space.tables(options)
+    microbatches = job.global_batch // options.microbatch_size
+    kinds = space.book(options).kinds
     layers = len(job.model.layers)
     hosts = [scene.cluster.machines[machine] for machine in orders[0]]
     rows = {host.gpu.name: kinds[host.gpu.name, 1] for host in hosts}
@@ -96,13 +96,13 @@ def _parts(scene: Scene, space: JobSpace, settings: Settings, orders: list[list[
     )
     gpus = sum(host.gpus for host in hosts)
     params = stage_memory(tables, 0, layers - 1, gpus, 1, False, 1)[1]
-    passes = 3 if settings.recompute is Recompute.FULL else 2
-    rings = [space.encode(Skeleton((tuple(Slot(m, 1) for m in order),), settings)) for order in orders]
+    passes = 3 if options.recompute is Recompute.FULL else 2
+    rings = [space.encode(Skeleton((tuple(Slot(m, 1) for m in order),), options)) for order in orders]
     flows = min(host.gpus for host in hosts)
     known: dict[float, float] = {}
     exchange = 0.0
     for layer in job.model.layers:
-        size = layer.output * settings.microbatch * job.precision.bytes
+        size = layer.output * options.microbatch_size * job.precision.bytes
         if layer.reductions and size not in known:
             inside = max(collective_time(Operation.ALL_REDUCE, size, host.gpu, host.gpus) for host in hosts)
             known[size] = inside + min(_between(tables, ring, size, flows) for ring in rings)

@@ -1,0 +1,305 @@
+"""What is chosen for a job's plan besides its pipelines: `Options`, and `SPACE`, the one table of its fields.
+
+Everything that goes through the options one by one goes by that table: plan files and what people read, the rows of
+numbers that compiled code has, keys of prices that are remembered, draws, changes and neighbours of a search, the modes
+of the exact solver, the graph network's heads. A new option is a field, a row, and an effect in the price
+(docs/extending.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntFlag, StrEnum
+from itertools import product
+from typing import Any, Protocol
+
+from hulk.domain.job import Job
+from hulk.errors import PlanError
+
+
+class ScheduleKind(StrEnum):
+    """The order in which a stage does forward and backward passes."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """GPipe, 1F1B, or 1F1B with `extra` more forwards ahead in every stage: they hide long links and cost memory.
+
+    Written "gpipe", "1f1b" or "1f1b+4".
+    """
+
+    kind: ScheduleKind = ScheduleKind.ONE_F_ONE_B
+    extra: int = 0
+
+    @classmethod
+    def ahead(cls, extra: int) -> Schedule:
+        """1F1B with so many more forwards."""
+        return cls(ScheduleKind.ONE_F_ONE_B, extra)
+
+    @classmethod
+    def parse(cls, text: str) -> Schedule:
+        """The schedule a person wrote; PlanError otherwise."""
+        if text == "gpipe":
+            return GPIPE
+        match = re.fullmatch(r"1f1b(?:\+(\d{1,6}))?", text)
+        if match is None:
+            raise PlanError(f"unknown schedule {text!r}", hint='write "gpipe", "1f1b" or "1f1b+4"')
+        return cls.ahead(int(match.group(1) or 0))
+
+    def __str__(self) -> str:
+        return f"{self.kind}+{self.extra}" if self.extra else str(self.kind)
+
+    def warmup(self, stage: int, stages: int, microbatches: int) -> int:
+        """Forwards a stage does before its first backward."""
+        if self.kind is ScheduleKind.GPIPE:
+            return microbatches
+        return min(microbatches, stages - stage + self.extra)
+
+    @property
+    def code(self) -> int:
+        """Its number in compiled code: the forwards ahead, or `ALL_AHEAD`."""
+        return ALL_AHEAD if self.kind is ScheduleKind.GPIPE else self.extra
+
+
+GPIPE = Schedule(ScheduleKind.GPIPE)
+ALL_AHEAD = -1
+"""The number of GPipe in compiled code: all forwards come before the first backward."""
+
+
+class Recompute(StrEnum):
+    """What is thrown away after forward and computed again in backward."""
+
+    NONE = "none"
+    FULL = "full"
+
+
+class Sync(StrEnum):
+    """How replicas add up their gradients."""
+
+    RING = "ring"
+    BY_REGION = "by-region"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a job's plan says besides who holds which layers. With `shard_optimizer` the replicas split the optimizer's
+    state (ZeRO stage 1)."""
+
+    microbatch_size: int
+    schedule: Schedule = Schedule()
+    recompute: Recompute = Recompute.NONE
+    sync: Sync = Sync.RING
+    shard_optimizer: bool = False
+
+
+class Needs(IntFlag):
+    """What pipelines must have for an option to have an effect: any of these."""
+
+    NOTHING = 0
+    REPLICAS = 1
+    STAGES = 2
+
+    def met(self, replicas: int, stages: int) -> bool:
+        """Whether so many pipelines with so many stages in all have it."""
+        return (
+            not self or bool(self & Needs.REPLICAS and replicas > 1) or bool(self & Needs.STAGES and stages > replicas)
+        )
+
+
+Weights = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A field of `Options` as a search sees it. Its first value is the normal one where it has no effect.
+
+    about      what it is, for whoever edits a plan file
+    words      a value for people; "" where there is nothing to say
+    values     those that are tried, near ones beside each other
+    fine       those that are tried when little else changes; `values` where not given
+    divides    what a value must divide in a job for it to be possible
+    chances    how often each of `values` is drawn, relative to the others; evenly where not given
+    short      the same where memory is short
+    step       a change goes up to so many values on; 0: to any value
+    weight     how often it is changed, relative to the other options
+    beside     another option: a change of this one may only pay together with a change of that one
+    needs      what pipelines must have for it to have an effect
+    in_tables  whether what a layer takes and holds depends on it
+    code       a value's number in compiled code; its place among `fine` where not given
+    """
+
+    name: str
+    about: str
+    words: Callable[[Any], str]
+    values: tuple[Any, ...]
+    fine: tuple[Any, ...] = ()
+    divides: Callable[[Job], int] | None = None
+    chances: Weights = ()
+    short: Weights = ()
+    step: int = 0
+    weight: float = 1.0
+    beside: str | None = None
+    needs: Needs = Needs.NOTHING
+    in_tables: bool = False
+    code: Callable[[Any], int] | None = None
+
+    def possible(self, job: Job, *, fine: bool = False) -> tuple[Any, ...]:
+        """The values that are tried for a job."""
+        listed = self.fine if fine and self.fine else self.values
+        return tuple(value for value in listed if self.divides is None or self.divides(job) % value == 0)
+
+    def code_of(self, value: Any) -> int:
+        """A value's number in compiled code."""
+        return self.code(value) if self.code else (self.fine or self.values).index(value)
+
+    def chances_of(self, values: Sequence[Any], *, short: bool = False) -> Weights:
+        """How often each of some of the values is drawn."""
+        listed = dict(
+            zip(self.values, (short and self.short) or self.chances or (1.0,) * len(self.values), strict=True)
+        )
+        return tuple(listed[value] for value in values)
+
+    def nearest(self, value: Any, values: Sequence[Any]) -> int:
+        """The place of a value among others, or of the next smaller one."""
+        if value in values:
+            return values.index(value)
+        codes = [self.code_of(other) for other in values]
+        smaller = [i for i, code in enumerate(codes) if code <= self.code_of(value)]
+        return max(smaller, key=lambda i: codes[i], default=0)
+
+    def near(self, value: Any, job: Job, *, fine: bool = False) -> Iterator[Any]:
+        """The other values that are near one."""
+        values = self.possible(job, fine=fine or self.step > 0)
+        at = self.nearest(value, values)
+        for i, other in enumerate(values):
+            if other != value and (self.step == 0 or abs(i - at) <= self.step):
+                yield other
+
+
+def _says(**words: str) -> Callable[[Any], str]:
+    """Words by the text of a value."""
+    return lambda value: words[str(value).lower().replace("-", "_")]
+
+
+SPACE: tuple[Choice, ...] = (
+    Choice(
+        name="microbatch_size",
+        about="Sequences in a microbatch.",
+        words=lambda size: f"microbatches of {size}",
+        values=(1, 2, 4, 8, 16, 32),
+        fine=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
+        divides=lambda job: job.global_batch,
+        short=(1, 0, 0, 0, 0, 0),
+        step=2,
+        weight=3.0,
+        in_tables=True,
+        code=int,
+    ),
+    Choice(
+        name="schedule",
+        about="gpipe, 1f1b, or 1f1b+n: with n more forward passes ahead, which hide long links.",
+        words=str,
+        values=(*map(Schedule.ahead, (0, 1, 2, 4, 8, 12, 16, 24, 32)), GPIPE),
+        fine=(*map(Schedule.ahead, (*range(17), 20, 24, 28, 30, 32)), GPIPE),
+        chances=(1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
+        short=(1, 1, 1, 0.3, 0, 0, 0, 0, 0, 0),
+        weight=2.5,
+        needs=Needs.STAGES,
+        code=lambda schedule: schedule.code,
+    ),
+    Choice(
+        name="recompute",
+        about="full: activations are thrown away after the forward pass and computed again.",
+        words=_says(none="nothing recomputed", full="everything recomputed"),
+        values=tuple(Recompute),
+        chances=(0.7, 0.3),
+        short=(0.05, 0.95),
+        weight=2.0,
+        beside="microbatch_size",
+        in_tables=True,
+    ),
+    Choice(
+        name="sync",
+        about="How the replicas add up their gradients.",
+        words=_says(ring="gradients in a ring", by_region="gradients region by region"),
+        values=tuple(Sync),
+        short=(0.35, 0.65),
+        needs=Needs.REPLICAS,
+    ),
+    Choice(
+        name="shard_optimizer",
+        about="Whether the replicas split the optimizer's state (ZeRO stage 1).",
+        words=_says(true="optimizer sharded", false=""),
+        values=(False, True),
+        chances=(0.2, 0.8),
+        short=(0.1, 0.9),
+        needs=Needs.REPLICAS,
+    ),
+)
+COLUMN: Mapping[str, int] = {choice.name: column for column, choice in enumerate(SPACE)}
+"""Where an option stands in rows of numbers."""
+assert list(COLUMN) == [field.name for field in fields(Options)], "SPACE has a row for every field, in the same order"
+
+
+def codes_of(options: Options) -> list[int]:
+    """The options as numbers for compiled code."""
+    return [choice.code_of(getattr(options, choice.name)) for choice in SPACE]
+
+
+def places_of(options: Options, job: Job) -> list[int]:
+    """Where each option's value stands among those tried for a job: the nearest where it is none of them."""
+    return [choice.nearest(getattr(options, choice.name), choice.possible(job)) for choice in SPACE]
+
+
+def options_of(job: Job, places: Sequence[int]) -> Options:
+    """The options whose values stand at these places among those tried for a job."""
+    return Options(**{c.name: c.possible(job)[place] for c, place in zip(SPACE, places, strict=True)})
+
+
+def plain_value(value: Any) -> Any:
+    """A value as files have it: numbers and truth values as they are, others as their text."""
+    return value if isinstance(value, int) else str(value)
+
+
+def normal(options: Options, replicas: int, stages: int) -> Options:
+    """The options with the normal value wherever so many pipelines with so many stages in all leave one no effect."""
+    idle = [choice for choice in SPACE if not choice.needs.met(replicas, stages)]
+    return replace(options, **{choice.name: choice.values[0] for choice in idle}) if idle else options
+
+
+def neighbours(options: Options, job: Job, *, fine: bool = False) -> Iterator[Options]:
+    """Options that differ in one field, or in two of which one may only pay beside the other."""
+    by_name = {choice.name: choice for choice in SPACE}
+    for choice in SPACE:
+        for value in choice.near(getattr(options, choice.name), job, fine=fine):
+            yield replace(options, **{choice.name: value})
+        if choice.beside is not None:
+            other = by_name[choice.beside]
+            pairs = product(
+                choice.near(getattr(options, choice.name), job), other.near(getattr(options, other.name), job)
+            )
+            for value, beside in pairs:
+                yield replace(options, **{choice.name: value, other.name: beside})
+
+
+class _Draws(Protocol):
+    """A source of chance: numpy's Generator is one."""
+
+    def integers(self, high: int, /) -> Any: ...
+
+
+def drawn_evenly(job: Job, rng: _Draws) -> Options:
+    """Any options, each value as likely as the others."""
+    possible = {choice.name: choice.possible(job, fine=choice.step > 0) for choice in SPACE}
+    return Options(**{name: values[int(rng.integers(len(values)))] for name, values in possible.items()})
+
+
+def words_of(options: Options, replicas: int, stages: int) -> list[str]:
+    """What people read of the options that have an effect for so many pipelines with so many stages in all."""
+    told = [choice.words(getattr(options, choice.name)) for choice in SPACE if choice.needs.met(replicas, stages)]
+    return [words for words in told if words]

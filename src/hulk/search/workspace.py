@@ -1,0 +1,69 @@
+"""Room that the compiled search works in: a job's pipelines as slots and stages, and what has been priced."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hulk.cost.arrays import Durations
+from hulk.cost.tables import empty_durations
+from hulk.search.memo import Memo, empty_memo
+from hulk.search.packed import OPTIONS, Packed
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Workspace(NamedTuple):
+    """Arrays to work in. N: GPUs of the cluster. The pipelines at hand are `machine`, `ranks` and `starts`."""
+
+    slot_machine: Ints
+    slot_ranks: Ints
+    order: Ints  # places along a tour
+    power: Floats  # [P]
+    starts: Ints
+    machine: Ints
+    place: Ints
+    kind: Ints
+    ranks: Ints
+    first: Ints
+    last: Ints
+    microbatches: Ints
+    warmup: Ints
+    options: Ints  # [F] as compiled code has them
+    scratch: Floats
+    out: Durations
+    pipelines: Ints  # [1] how many the last skeleton has
+    memo: Memo
+
+
+def make_workspace(packed: Packed) -> Workspace:
+    """Room for the largest group there can be."""
+    slots = int(packed.gpus.sum())
+
+    def ints(n: int = slots) -> Ints:
+        return np.zeros(n, np.int64)
+
+    places = packed.latency.shape[0]
+    return Workspace(
+        slot_machine=ints(),
+        slot_ranks=ints(),
+        order=ints(places),
+        power=np.zeros(places),
+        starts=ints(slots + 2),
+        machine=ints(),
+        place=ints(),
+        kind=ints(),
+        ranks=ints(),
+        first=ints(),
+        last=ints(),
+        microbatches=ints(),
+        warmup=ints(),
+        options=ints(OPTIONS),
+        scratch=np.zeros(2 * slots),
+        out=empty_durations(slots),
+        pipelines=ints(1),
+        memo=empty_memo(len(packed.gpus)),
+    )
