@@ -21,9 +21,11 @@ from hulk.io.jobs_file import read_jobs
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
 from hulk.replan import replan
+from hulk.search.budget import Effort
 from hulk.search.existing import machines_of
 from hulk.search.naming import alike, renamed
 from hulk.search.objective import job_cost
+from hulk.search.request import Request
 
 CLUSTER = read_cluster(
     parse_document(
@@ -82,9 +84,8 @@ def shuffled(plan: Plan, cluster: Cluster, rng: np.random.Generator) -> Plan:
 def drawn(seed: int) -> Drawn:
     rng = np.random.default_rng(seed)
     jobs = JOBS[: 2 + seed % 2]
-    plan = plan_jobs(
-        CLUSTER, jobs, compute=small.compute(), evaluations=200, seed=seed, time_limit=120.0
-    ).plan  # fmt: skip
+    request = Request(CLUSTER, tuple(jobs), small.compute())
+    plan = plan_jobs(request, Effort(evaluations=200, seed=seed, time_limit=120.0)).plan
     names = [machine.name for machine in CLUSTER.machines]
     lost = tuple(rng.choice(names, size=int(rng.integers(1, 4)), replace=False).tolist()) if seed % 4 != 1 else ()
     new = replace(CLUSTER.machine(str(rng.choice(names))), name="new")

@@ -28,6 +28,7 @@ from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 from hulk.planner import PlanResult, plan_jobs
 from hulk.propose.network import Proposing
+from hulk.search.budget import Effort
 from hulk.search.combining import Choice, best_ways
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
@@ -36,6 +37,7 @@ from hulk.search.forked import side_by_side
 from hulk.search.objective import job_cost
 from hulk.search.options import CLEARLY, JobChange, Option, Refused, Replan, Scene, payback
 from hulk.search.repair import growths, repairs, told
+from hulk.search.request import Request
 from hulk.search.waiting import why_waiting
 
 _SEED_STEP = 1_000_003
@@ -252,11 +254,9 @@ class _Replanner:
         self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float, seed: int
     ) -> Callable[[], PlanResult]:
         scene = self.scene
-        return partial(
-            plan_jobs, cluster, jobs, compute=scene.compute, engine=scene.engine, evaluations=evaluations, seed=seed,
-            time_limit=max(share * (self.deadline - time.monotonic()), 0.5),
-            keep_from=scene.keep_from, network=self.network,
-        )  # fmt: skip
+        request = Request(cluster, tuple(jobs), scene.compute, scene.engine, keep_from=scene.keep_from)
+        effort = Effort(max(share * (self.deadline - time.monotonic()), 0.5), evaluations, seed)
+        return partial(plan_jobs, request, effort, network=self.network)
 
 
 def _rank(option: Option) -> tuple[float, float, float, int]:

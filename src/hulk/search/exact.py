@@ -315,7 +315,7 @@ class _JobSolver:
         best: JobPlan | None = None
         seconds = limit
         seed = arrange(self.space, usable)
-        if seed is not None and seed[1] >= 0:
+        if seed is not None and seed[1].runs:
             plan, its = self.space.plan(seed[0])
             if its < seconds:
                 best, seconds = plan, its

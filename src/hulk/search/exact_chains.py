@@ -25,7 +25,7 @@ from hulk.cost.arrays import SCHEDULE, Durations, Encoded, Tables, transfer_seco
 from hulk.cost.compiled import kernel, lean, maker
 from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.step import ALL, durations, link_seconds, stage_memory, step_seconds
-from hulk.search.fit import set_warmup
+from hulk.search.cut import set_warmup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -67,7 +67,7 @@ def recut(
     skeleton = skeleton_of(plan, own)
     if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
         return None
-    if space.seconds(skeleton) < 0:
+    if not space.result(skeleton).runs:
         return None
     again, _ = space.plan(skeleton)
     seconds = step_of(job, again, own, compute=compute, engine=engine)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hulk.search import moves
 from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import rank, tune
+from hulk.search.seeds import tune
 from hulk.search.skeleton import Skeleton
 
 _BEAM = 6
@@ -48,7 +48,7 @@ def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.r
     """Ways to take spare machines in, one more each time, as long as the step gets shorter."""
     free = set(spare) & space.allowed
     found: list[Way] = []
-    words, seconds = "", space.seconds(skeleton)
+    words, seconds = "", space.result(skeleton).value
     while free and len(found) < _MOST_GROWTH:
         options: list[Way] = []
         for machine in _near(space, next(iter(sorted(skeleton.machines))), free):
@@ -56,10 +56,10 @@ def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.r
             for _ in range(_DRAWS):
                 options += [(joined, made) for made in moves.insertions(space, skeleton, machine, rng)]
         best = _tuned(space, _best(space, options, 1))
-        if not best or space.seconds(best[0][1]) >= seconds * (1 - 1e-3):
+        if not best or space.result(best[0][1]).value >= seconds * (1 - 1e-3):
             break
         words, skeleton = best[0]
-        seconds = space.seconds(skeleton)
+        seconds = space.result(skeleton).value
         free -= skeleton.machines
         found.append((words, skeleton))
     return found
@@ -89,7 +89,7 @@ def _near(space: JobSpace, machine: int, free: set[int]) -> list[int]:
 def _best(space: JobSpace, options: Sequence[Way], most: int) -> list[Way]:
     """The quickest options, each skeleton once."""
     each = {skeleton: words for words, skeleton in reversed(options)}
-    ranked = sorted(each, key=lambda skeleton: rank(space.seconds(skeleton)))
+    ranked = sorted(each, key=space.result)
     return [(each[skeleton], skeleton) for skeleton in ranked[:most]]
 
 
@@ -97,12 +97,9 @@ def _tuned(space: JobSpace, ways: Iterable[Way]) -> list[Way]:
     """With the options that suit them now; those that do not fit even so are left out."""
     made: list[Way] = []
     for words, skeleton in ways:
-        seconds = space.seconds(skeleton)
-        if skeleton.options.microbatch_size in space.microbatches:
-            tuned, seconds = tune(space, skeleton, seconds)
-        else:
-            tuned = skeleton
-        if seconds >= 0:
+        known = skeleton.options.microbatch_size in space.microbatches
+        tuned, result = tune(space, skeleton) if known else (skeleton, space.result(skeleton))
+        if result.runs:
             made.append((words, tuned))
     return made
 
