@@ -20,7 +20,7 @@ from hulk.io.gpus import gpu
 from hulk.io.joined_file import load_joined
 from hulk.planner import plan_jobs
 from hulk.replan import replan
-from hulk.search.options import effective_seconds, payback
+from hulk.replan.payback import effective_seconds, payback
 
 app = typer.Typer()
 app.command()(replan_verb)
