@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from hulk.domain.plan import JobPlan, Plan, machines_used
 from hulk.planner import PlanResult, plan_jobs
 from hulk.propose.network import Proposing
 from hulk.replan.answer import Replan, answer
+from hulk.replan.changes import Changes, changes_of
 from hulk.replan.combining import Choice, best_ways
 from hulk.replan.repair import growths, repairs
 from hulk.replan.scene import Option, Scene
@@ -109,6 +110,11 @@ class _Replanner:
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
+    @cached_property
+    def changes(self) -> dict[str, Changes]:
+        """What can be done to each job's pipelines."""
+        return dict(zip(self.spaces, changes_of(list(self.spaces.values())), strict=True))
+
     def best(self, stay: Option) -> Option:
         """The best of all ways."""
         first = self.grow(self.repair(stay))
@@ -123,7 +129,8 @@ class _Replanner:
             spare = self.scene.spare(option)
             number = self.scene.number
             lost = [number[name] for name in old.machines if name in self.scene.lost]
-            ways = repairs(space, skeleton_of(old, self.scene.every), lost, [number[name] for name in spare])
+            free = [number[name] for name in spare]
+            ways = repairs(self.changes[job.name], skeleton_of(old, self.scene.every), lost, free)
             options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
@@ -170,7 +177,7 @@ class _Replanner:
         made: list[Option | None] = []
         if own is not None:
             free = [self.scene.number[name] for name in spare]
-            ways = growths(space, skeleton_of(own, self.scene.every), free, rng)
+            ways = growths(self.changes[job.name], skeleton_of(own, self.scene.every), free, rng)
             made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
         if own is None or job.name in self.weighty:
             made.append(self._anew(option, job, spare))

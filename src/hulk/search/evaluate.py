@@ -24,6 +24,7 @@ from hulk.domain.options import COLUMN, SPACE, Options, codes_of
 from hulk.domain.plan import JobPlan
 from hulk.search.fit import fit, refine
 from hulk.search.skeleton import Skeleton, to_job_plan
+from hulk.search.written import arrays_of
 
 _LARGE = 256
 _REFINE = 20_000_000
@@ -167,12 +168,9 @@ class JobSpace:
 
     def encode(self, skeleton: Skeleton) -> Encoded:
         """The arrays that `fit` fills in."""
-        slots = np.array([slot for chain in skeleton.chains for slot in chain], np.int64).T.copy()
-        machine, ranks = slots[0], slots[1]
+        machine, ranks, starts = arrays_of(skeleton.chains)
         place = self._row[machine]
         count, replicas = len(machine), len(skeleton.chains)
-        starts = np.zeros(replicas + 1, np.int64)
-        starts[1:] = np.array([len(chain) for chain in skeleton.chains]).cumsum()
         return Encoded(
             starts=starts,
             machine=machine,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,10 @@ from hulk.search.evaluate import JobSpace
 from hulk.search.layouts import LAYOUT, shape
 from hulk.search.packed import pack
 from hulk.search.pool import combine, empty_pool, remember
-from hulk.search.skeleton import Skeleton, Slot
+from hulk.search.skeleton import Chain, Skeleton
 from hulk.search.state import State
 from hulk.search.workspace import make_workspace
+from hulk.search.written import read
 
 _HOT, _COLD = 0.01, 3e-4
 # Deals that begin a race of usual length, and at most. The fewer, the longer each is improved; in a longer race more of
@@ -283,12 +283,9 @@ class GroupSearch:
         """A seed for compiled code."""
         return int(self.rng.integers(2**31))
 
-    def skeleton(self, job: int, machine: Ints, ranks: Ints, starts: Ints, recipe: Ints) -> Skeleton:
-        """A job's pipelines, in arrays with one entry a slot, and a recipe's options."""
-        firsts = starts.tolist()
-        slots = [Slot(*pair) for pair in zip(machine[: firsts[-1]].tolist(), ranks[: firsts[-1]].tolist(), strict=True)]
-        options = options_of(self.spaces[job].job, recipe[LAYOUT:].tolist())
-        return Skeleton(tuple(tuple(slots[a:b]) for a, b in pairwise(firsts)), options)
+    def skeleton(self, job: int, chains: tuple[Chain, ...], recipe: Ints) -> Skeleton:
+        """A job's pipelines and a recipe's options."""
+        return Skeleton(chains, options_of(self.spaces[job].job, recipe[LAYOUT:].tolist()))
 
     def _made(self, job: int, deal: Deal) -> Skeleton | None:
         """What a job's recipe makes of its machines."""
@@ -296,4 +293,4 @@ class GroupSearch:
             return None
         work, recipe = self.work, deal.recipes[job]
         shape(self.packed, work, job, deal.owner, recipe[:LAYOUT])
-        return self.skeleton(job, work.machine, work.ranks, work.starts[: int(work.pipelines[0]) + 1], recipe)
+        return self.skeleton(job, read(work.machine, work.ranks, work.starts, int(work.pipelines[0])), recipe)

@@ -16,6 +16,7 @@ from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polish import Shapes, accept, copy_all, empty_shapes, polish, propose
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
+from hulk.search.written import read, write
 
 _COLD = 1e-6
 _CHUNK = 64
@@ -139,8 +140,8 @@ class Polisher:
         pipelines = int(shapes.pipelines[job])
         if pipelines == 0 or shapes.deal.seconds[job] < 0:
             return None
-        starts = shapes.starts[job, : pipelines + 1]
-        return self.groups.skeleton(job, shapes.machine[job], shapes.ranks[job], starts, shapes.deal.recipes[job])
+        chains = read(shapes.machine[job], shapes.ranks[job], shapes.starts[job], pipelines)
+        return self.groups.skeleton(job, chains, shapes.deal.recipes[job])
 
     def _state(self, shapes: Shapes) -> State:
         """Skeletons again."""
@@ -155,16 +156,11 @@ class Polisher:
         for job, (space, skeleton, seconds) in enumerate(found):
             if skeleton is None or seconds is None:
                 continue
-            slots = [slot for chain in skeleton.chains for slot in chain]
-            shapes.machine[job, : len(slots)] = [slot.machine for slot in slots]
-            shapes.ranks[job, : len(slots)] = [slot.ranks for slot in slots]
-            lengths = [len(chain) for chain in skeleton.chains]
-            shapes.starts[job, 1 : len(lengths) + 1] = np.cumsum(lengths)
-            shapes.pipelines[job] = len(lengths)
+            shapes.pipelines[job] = write(skeleton.chains, shapes.machine[job], shapes.ranks[job], shapes.starts[job])
             places = places_of(skeleton.options, space.job)
             shapes.deal.recipes[job, LAYOUT:] = places
             known = options_of(space.job, places)
             same = known == skeleton.options
             shapes.deal.seconds[job] = seconds if same else space.seconds(Skeleton(skeleton.chains, known))
-            shapes.deal.owner[[slot.machine for slot in slots]] = job
+            shapes.deal.owner[list(skeleton.machines)] = job
         return shapes
