@@ -118,9 +118,14 @@ class _Replanner:
     def best(self, stay: Option) -> Option:
         """The best of all ways."""
         first = self.grow(self.repair(stay))
-        self.tried += [self.settled(option) for option in (first, *self.together())]
-        self.tried += [self.settled(option) for option in self.joined()]
+        self.keep([first, *self.together()])
+        self.keep(self.joined())
         return min((first, *self.tried), key=_rank)
+
+    def keep(self, options: Sequence[Option]) -> None:
+        """Note these, as they are and settled: what is settled ranks no worse, and of the others one may be the plan
+        that would pay back, though not within the horizon."""
+        self.tried += [*options, *(self.settled(option) for option in options)]
 
     def repair(self, option: Option) -> Option:
         """Every job that lost a machine goes on as well as it can, the weightiest first; or it waits."""
