@@ -20,8 +20,8 @@ from hulk.io.gpus import gpu
 from hulk.io.joined_file import load_joined
 from hulk.planner import plan_jobs
 from hulk.replan import replan
+from hulk.replan.payback import effective_seconds, payback
 from hulk.search.budget import Effort
-from hulk.search.options import effective_seconds, payback
 from hulk.search.request import Request
 
 app = typer.Typer()

@@ -26,6 +26,7 @@ from hulk.search.fit import fit
 from hulk.search.refine import refine
 from hulk.search.results import Result
 from hulk.search.skeleton import Skeleton, to_job_plan
+from hulk.search.written import arrays_of
 
 _LARGE = 256
 _REFINE = 20_000_000
@@ -169,12 +170,9 @@ class JobSpace:
 
     def encode(self, skeleton: Skeleton) -> Encoded:
         """The arrays that `fit` fills in."""
-        slots = np.array([slot for chain in skeleton.chains for slot in chain], np.int64).T.copy()
-        machine, ranks = slots[0], slots[1]
+        machine, ranks, starts = arrays_of(skeleton.chains)
         place = self._row[machine]
         count, replicas = len(machine), len(skeleton.chains)
-        starts = np.zeros(replicas + 1, np.int64)
-        starts[1:] = np.array([len(chain) for chain in skeleton.chains]).cumsum()
         return Encoded(
             starts=starts,
             machine=machine,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hulk.domain.options import options_of
 from hulk.search.budget import Budget, Pace
 from hulk.search.cooling import Heat, cool
 from hulk.search.deal_moves import deal_out
@@ -20,10 +21,10 @@ from hulk.search.learned import nothing_learned
 from hulk.search.packed import pack
 from hulk.search.pool import combine, empty_pool, remember
 from hulk.search.results import OPEN, RUNS
-from hulk.search.skeleton import Skeleton
+from hulk.search.skeleton import Chain, Skeleton
 from hulk.search.state import State
 from hulk.search.workspace import make_workspace
-from hulk.search.written import read_skeleton
+from hulk.search.written import read
 
 _HEAT = Heat(0.01, 3e-4)
 # Deals that begin a race of usual length, and at most. The fewer, the longer each is improved; in a longer race more of
@@ -247,9 +248,14 @@ class GroupSearch:
         """A seed for compiled code."""
         return int(self.rng.integers(2**31))
 
+    def skeleton(self, job: int, chains: tuple[Chain, ...], recipe: Ints) -> Skeleton:
+        """A job's pipelines and a recipe's options."""
+        return Skeleton(chains, options_of(self.spaces[job].job, recipe[LAYOUT:].tolist()))
+
     def _made(self, job: int, deal: Deal) -> Skeleton | None:
         """What a job's recipe makes of its machines."""
         if deal.status[job] != RUNS:
             return None
-        shape(self.packed, self.work, job, deal.owner, deal.recipes[job, :LAYOUT])
-        return read_skeleton(self.work, self.spaces[job].job, deal.recipes[job])
+        work, recipe = self.work, deal.recipes[job]
+        shape(self.packed, work, job, deal.owner, recipe[:LAYOUT])
+        return self.skeleton(job, read(work.machine, work.ranks, work.starts, int(work.pipelines[0])), recipe)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inlined, inner, is_cached, kernel, maker
+from hulk.cost.compiled import inlined, inner, is_cached, kernel, lean, maker
 from hulk.search.cooling import Heat
 from hulk.search.deal_moves import taker_of
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, empty_deal, keep_pins, running_cost, total_cost
@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 # What happens to a job in a move, with how many ways to do it.
 _RESHAPE, _LEAVE, _ENTER, _SWAP = range(4)
-_WAYS = np.array([1, 3, 6, 1])
+INSERTIONS = 5  # ways to put a machine into pipelines as they are
+_WAYS = np.array([1, 3, INSERTIONS + 1, 1])
 # What a move is, and how likely one is drawn beside the others: where there are several jobs, and where there is one.
 MOVES = {"reshape": (55, 75), "give": (30, 10), "swap": (15, 15)}
 _CHANCES = np.cumsum(list(MOVES.values()), axis=0).T / 100
@@ -170,8 +171,8 @@ def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> in
     return count + 1
 
 
-@inner
-def _without(work: Workspace, machine: int, whole: bool) -> bool:
+@lean
+def without(work: Workspace, machine: int, whole: bool) -> bool:
     """Without a machine's slots, or without the pipelines it is part of; false where nothing is left or it is the
     same."""
     changed = False
@@ -193,8 +194,8 @@ def _without(work: Workspace, machine: int, whole: bool) -> bool:
     return bool(changed and work.pipelines[0] > 0)
 
 
-@inner
-def _substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -> bool:
+@lean
+def substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -> bool:
     """Another machine takes a machine's slots, as far as its GPUs go."""
     spare = packed.gpus[new]
     p = work.pipelines[0] - 1
@@ -215,8 +216,8 @@ def _substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -
     return bool(work.pipelines[0] > 0)
 
 
-@inner
-def _insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) -> bool:
+@lean
+def insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) -> bool:
     """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
     beside its nearest neighbours, or spread over several."""
     pipelines = work.pipelines[0]
@@ -285,7 +286,7 @@ def _make(packed: Packed, work: Workspace, shapes: Shapes, learned: Learned, mov
         # Some shapes only pay with other switches: a second change before judging.
         return np.random.random() >= 0.25 or reshape(packed, work, job, recipe)
     if what == _SWAP:
-        return _substitute(packed, work, job, move.old[which], move.new[which])
+        return substitute(packed, work, job, move.old[which], move.new[which])
     waits = shapes.pipelines[job] == 0
     if (what == _LEAVE and way == 2) or (what == _ENTER and way == 5):
         if not waits and np.random.random() < 0.5:
@@ -295,8 +296,8 @@ def _make(packed: Packed, work: Workspace, shapes: Shapes, learned: Learned, mov
         keep_pins(packed, owner)
         return _from_recipe(packed, work, job, owner, learned, recipe)
     if what == _LEAVE:
-        return _without(work, move.old[which], way == 1)
-    return not waits and _insert(packed, work, job, move.new[which], way)
+        return without(work, move.old[which], way == 1)
+    return not waits and insert(packed, work, job, move.new[which], way)
 
 
 @inner

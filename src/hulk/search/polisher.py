@@ -8,16 +8,18 @@ from functools import partial
 
 import numpy as np
 
+from hulk.domain.options import options_of, places_of
 from hulk.search.budget import Pace
 from hulk.search.cooling import Heat, cool
 from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
+from hulk.search.layouts import LAYOUT
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polish import Draft, Shapes, accept, copy_all, empty_shapes, polish, propose
-from hulk.search.results import RUNS
+from hulk.search.results import RUNS, Result
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
-from hulk.search.written import read_shape, write_shape
+from hulk.search.written import read, write
 
 _COLD = 1e-6
 _MOST_KNOWN = 100_000
@@ -118,7 +120,11 @@ class Polisher:
 
     def _skeleton(self, shapes: Shapes, job: int) -> Skeleton | None:
         """A job's pipelines again; None where it waits."""
-        return read_shape(shapes, job, self._jobs[job]) if shapes.deal.status[job] == RUNS else None
+        pipelines = int(shapes.pipelines[job])
+        if pipelines == 0 or shapes.deal.status[job] != RUNS:
+            return None
+        chains = read(shapes.machine[job], shapes.ranks[job], shapes.starts[job], pipelines)
+        return self.groups.skeleton(job, chains, shapes.deal.recipes[job])
 
     def _state(self, shapes: Shapes) -> State:
         """Skeletons again."""
@@ -129,10 +135,15 @@ class Polisher:
         """A state in arrays."""
         shapes = empty_shapes(self.groups.packed)
         found = zip(self.groups.spaces, state.skeletons, state.seconds, strict=True)
-        for number, (space, skeleton, seconds) in enumerate(found):
+        for job, (space, skeleton, seconds) in enumerate(found):
             if skeleton is None or seconds is None:
                 continue
-            written = write_shape(skeleton, shapes, number, space.job)
-            status, value = (RUNS, seconds) if written == skeleton else space.result(written)
-            shapes.deal.status[number], shapes.deal.value[number] = status, value
+            shapes.pipelines[job] = write(skeleton.chains, shapes.machine[job], shapes.ranks[job], shapes.starts[job])
+            places = places_of(skeleton.options, space.job)
+            shapes.deal.recipes[job, LAYOUT:] = places
+            shapes.deal.owner[list(skeleton.machines)] = job
+            known = options_of(space.job, places)
+            same = known == skeleton.options
+            result = Result(RUNS, seconds) if same else space.result(Skeleton(skeleton.chains, known))
+            shapes.deal.status[job], shapes.deal.value[job] = result
         return shapes

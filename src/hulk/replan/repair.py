@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hulk.search import moves
+from hulk.replan.changes import Changes
 from hulk.search.evaluate import JobSpace
 from hulk.search.seeds import tune
 from hulk.search.skeleton import Skeleton
@@ -21,9 +21,10 @@ Way = tuple[str, Skeleton]
 """What was done, in words, machines as {number} (`told` has the names), and what came out."""
 
 
-def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
+def repairs(changes: Changes, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
     """Ways to go on without the machines `lost`, one machine after the other: the replicas they were in are dropped,
     their neighbours take their layers, or a spare machine takes their place. The quickest few; all of them fit."""
+    space = changes.space
     free = set(spare) & space.allowed
     beam: list[Way] = [("", skeleton)]
     for machine in lost:
@@ -33,19 +34,19 @@ def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Ite
                 options.append((words, before))
                 continue
             others = (words, "its other replicas go on") if "replicas" not in words else (words,)
-            options.append((_join(*others), moves.without_chains_of(before, machine)))
-            options.append(
-                (_join(words, f"its neighbours take over from {{{machine}}}"), moves.without(before, machine))
-            )
+            options.append((_join(*others), changes.without(before, machine, whole=True)))
+            taken_over = _join(words, f"its neighbours take over from {{{machine}}}")
+            options.append((taken_over, changes.without(before, machine)))
             for other in _near(space, machine, free - before.machines):
-                changed = moves.substitute(space, before, machine, other)
-                options.append((_join(words, f"{{{other}}} takes the place of {{{machine}}}"), changed))
+                replaced = _join(words, f"{{{other}}} takes the place of {{{machine}}}")
+                options.append((replaced, changes.substitute(before, machine, other)))
         beam = _best(space, [(words, made) for words, made in options if made is not None], _BEAM)
     return _tuned(space, beam)
 
 
-def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.random.Generator) -> list[Way]:
+def growths(changes: Changes, skeleton: Skeleton, spare: Iterable[int], rng: np.random.Generator) -> list[Way]:
     """Ways to take spare machines in, one more each time, as long as the step gets shorter."""
+    space = changes.space
     free = set(spare) & space.allowed
     found: list[Way] = []
     words, seconds = "", space.result(skeleton).value
@@ -54,7 +55,7 @@ def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.r
         for machine in _near(space, next(iter(sorted(skeleton.machines))), free):
             joined = _join(words, f"{{{machine}}} joins")
             for _ in range(_DRAWS):
-                options += [(joined, made) for made in moves.insertions(space, skeleton, machine, rng)]
+                options += [(joined, made) for made in changes.insertions(skeleton, machine, rng)]
         best = _tuned(space, _best(space, options, 1))
         if not best or space.result(best[0][1]).value >= seconds * (1 - 1e-3):
             break
