@@ -218,7 +218,7 @@ class GroupSearch:
         """The machines a job may use with the most memory a GPU, or nearly so, enough of them for so many pipelines,
         which share the optimizer's state, and for `spare` times what they need besides."""
         packed = self.packed
-        state, optimizer = packed.scalars[job, 0], packed.scalars[job, 1]
+        state, optimizer = packed.scalars[job, 0, 0], packed.scalars[job, 0, 1]
         need = packed.need[job] * (pipelines * state + optimizer) / (state + optimizer)
         memory = packed.room / packed.gpus * np.exp(0.2 * self.rng.standard_normal(len(packed.gpus)))
         order = np.argsort(-np.where(packed.allowed[job], memory, -1.0))[: int(packed.allowed[job].sum())]
