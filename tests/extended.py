@@ -23,9 +23,11 @@ from hulk.propose import bundled_network, proposals, starts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Proposing
 from hulk.propose.recipe import Head
+from hulk.search.deals import COLUMNS
 from hulk.search.groups import GroupSearch
 from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, SLOW_DEGREE
-from hulk.search.recipes import COLUMNS, price
+from hulk.search.recipes import price
+from hulk.search.results import RUNS
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.spaces import spaces_of
 
@@ -102,7 +104,7 @@ class Case:
                 {
                     "price": told["step_s"],
                     "simulate": played["step_s"],
-                    "search": space.seconds(skeleton),
+                    "search": space.result(skeleton).value,
                     "egress": told["money_per_step"]["egress"],
                 }
             )
@@ -117,7 +119,9 @@ class Case:
         seconds = []
         for place in range(len(SPACE[self.column].values)):
             recipe[LAYOUT + self.column] = place
-            seconds.append(float(price(groups.packed, groups.work, 0, owner, recipe, np.inf)))
+            status, value = price(groups.packed, groups.work, 0, owner, recipe, np.inf)
+            assert status == RUNS
+            seconds.append(float(value))
         return {"seconds": seconds, "remembered": int(np.count_nonzero(groups.work.memo.keys))}
 
     def round_trip(self) -> bool:
@@ -167,7 +171,7 @@ def report(folder: Path, option: str) -> dict[str, Any]:
         "round_trip": case.round_trip(),
         "heads": [head.name for head in network.heads],
         "proposed": [case.proposed(Knowing(option, place)) for place in (0, 1)],
-        "begun": [float(deal.seconds[0]) for deal in begun],
+        "begun": [deal.seconds[0] for deal in begun],
     }
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import hulk
 from hulk.cost.compiled import compiled_sources
 from hulk.cost.step import Encoded
+from hulk.domain.options import SPACE
 from hulk.search.memo import empty_memo, key_of
 
 PACKAGE = Path(hulk.__file__).parent
@@ -91,7 +93,7 @@ def test_compiled_functions_use_no_code_or_constants_of_files_that_are_not_diges
 
 
 def test_keys_of_remembered_prices_tell_small_plans_apart():
-    """Every way to put up to four slots of two degrees into pipelines, with all switches: a key is one plan's."""
+    """Every way to put up to four slots of two degrees into pipelines, with all options: a key is one plan's."""
     memo, seen = empty_memo(2), {}
     plans = []
     for count in range(1, 5):
@@ -104,10 +106,11 @@ def test_keys_of_remembered_prices_tell_small_plans_apart():
         zeros = np.zeros(n, np.int64)
         encoded = Encoded(
             np.array(starts), zeros, zeros, np.array(kinds), zeros + 1, zeros, zeros,
-            np.ones(len(starts) - 1, np.int64), zeros, True, True,
+            np.ones(len(starts) - 1, np.int64), zeros, np.zeros(len(SPACE), np.int64),
         )  # fmt: skip
-        for switches in range(0, 64 * 64 * 4, 61):
-            key = int(key_of(memo, encoded, 0, switches))
-            assert seen.setdefault(key, (starts, kinds, switches)) == (starts, kinds, switches)
+        for codes in product(*(map(choice.code_of, choice.values) for choice in SPACE)):
+            encoded.options[:] = codes
+            key = int(key_of(memo, encoded, 0))
+            assert seen.setdefault(key, (starts, kinds, codes)) == (starts, kinds, codes)
             keyed += 1
     assert len(seen) == keyed

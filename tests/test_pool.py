@@ -10,7 +10,7 @@ from hulk.io.profiles import bundled_compute
 from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
 from hulk.search.pool import empty_pool, remember
-from hulk.search.results import RUNS
+from hulk.search.results import LACKS, RUNS
 from hulk.search.spaces import spaces_of
 
 
@@ -51,7 +51,7 @@ def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
     search.pool.size[:] = 0
     best = search.deals(moves=4_000, deadline=float("inf"))[0]
     halves = []
-    for job in np.flatnonzero(best.seconds >= 0)[:2]:
+    for job in np.flatnonzero(best.status == RUNS)[:2]:
         mine = np.flatnonzero(best.owner == job)
         owner = best.owner.copy()
         owner[mine[len(mine) // 2 :]] = -1
@@ -67,20 +67,20 @@ def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
 def test_of_two_groups_one_that_is_beaten_is_forgotten() -> None:
     search = search_of(7)
     deal = search.drawn()
-    job = int(np.flatnonzero(deal.seconds >= 0)[0])
+    job = int(np.flatnonzero(deal.status == RUNS)[0])
     pool = empty_pool(search.packed)
     remember(search.packed, pool, deal)
     assert pool.size[job] == 1
     slower = deal.copy()
-    slower.seconds[job] *= 2
+    slower.value[job] *= 2
     remember(search.packed, pool, slower)
     assert pool.size[job] == 1
-    assert pool.seconds[job, 0] == deal.seconds[job]
+    assert pool.value[job, 0] == deal.value[job]
     faster = deal.copy()
-    faster.seconds[job] /= 2
+    faster.value[job] /= 2
     remember(search.packed, pool, faster)
     assert pool.size[job] == 1
-    assert pool.seconds[job, 0] == faster.seconds[job]
+    assert pool.value[job, 0] == faster.value[job]
 
 
 def test_a_job_that_may_use_nothing_is_not_given_groups_again() -> None:
@@ -89,7 +89,7 @@ def test_a_job_that_may_use_nothing_is_not_given_groups_again() -> None:
     search.bar(np.array([0]))
     for deal in deals:
         deal.owner[deal.owner == 0] = -1
-        deal.seconds[0] = -1.0
+        deal.status[0] = LACKS
         search.combined(deal)
         assert not (deal.owner == 0).any()
-        assert deal.seconds[0] < 0
+        assert deal.waits[0]

@@ -49,9 +49,9 @@ class Pace:
     """Whether moves are done by a deadline. While they will be, moves alone end every part of a search, so that a busy
     machine finds what an idle one does; when they will not, each part has its share of the time that is left."""
 
-    def __init__(self, moves: int, deadline: float) -> None:
+    def __init__(self, moves: int, begin: float, deadline: float) -> None:
         self.moves = moves
-        self.begin = time.monotonic()
+        self.begin = begin
         self.deadline = deadline
         self._made = 0
         self._fastest = 0.0
@@ -67,23 +67,3 @@ class Pace:
         window = self.deadline - self.begin
         due = min(1.0, self._made / self.moves + _BEHIND) * window
         return self._fastest * self.moves <= window and now - self.begin <= due
-
-    def within(self, deadline: float) -> Pace:
-        """The same pace for one of its parts, which has a deadline of its own."""
-        return _Part(self, deadline)
-
-
-class _Part(Pace):
-    """A part of a pace: whether it is kept is a matter of the whole."""
-
-    def __init__(self, whole: Pace, deadline: float) -> None:
-        super().__init__(whole.moves, deadline)
-        self._whole = whole
-
-    def note(self, moves: int, seconds: float) -> None:
-        """As the whole."""
-        self._whole.note(moves, seconds)
-
-    def is_kept(self, now: float) -> bool:
-        """As the whole."""
-        return self._whole.is_kept(now)

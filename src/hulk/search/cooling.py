@@ -5,30 +5,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from hulk.search.budget import Budget, Pace
+from hulk.search.heat import Heat
 
 _CHUNK = 64
 
 
-class Heat(NamedTuple):
-    """Losses, relative to the objective, that are taken lightly: at first, and in the end."""
-
-    hot: float
-    cold: float
-
-    def part(self, begin: float, end: float) -> Heat:
-        """The heat of a part of the way, both ends between 0 and 1."""
-        hot, cold = (self.hot * (self.cold / self.hot) ** x for x in (begin, end))
-        return Heat(hot, cold)
-
-
-def cool(anneal: Callable[[int, Heat], None], heat: Heat, moves: int, pace: Pace, budget: Budget) -> None:
-    """Anneal for so many moves, or until the deadline of the pace where they will not be done by then."""
+def cool(
+    anneal: Callable[[int, Heat], None],
+    heat: Heat,
+    moves: int,
+    deadline: float,
+    budget: Budget,
+    *,
+    pace: Pace | None = None,
+) -> None:
+    """Anneal for so many moves, or until the deadline, on the monotonic clock, where they will not be done by then.
+    `pace`: of a race that this is a part of; else its own."""
     begin = now = time.monotonic()
+    pace = pace or Pace(moves, begin, deadline)
     made, done = 0, 0.0
-    while made < moves and begin < pace.deadline and not budget.stop():
+    while made < moves and begin < deadline and not budget.stop():
         part = min(_CHUNK, moves - made)
         ahead = max((made + part) / moves, done)
         anneal(part, heat.part(done, ahead))
@@ -39,7 +37,7 @@ def cool(anneal: Callable[[int, Heat], None], heat: Heat, moves: int, pace: Pace
         done = made / moves
         if made < moves and not pace.is_kept(now):
             budget.hurried = True
-            if now >= pace.deadline:
+            if now >= deadline:
                 break
-            done = max(done, (now - begin) / (pace.deadline - begin))
+            done = max(done, (now - begin) / (deadline - begin))
     budget.hurried |= made < moves

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import is_cached, kernel
-from hulk.search.cooling import Heat
 from hulk.search.deal_moves import RECIPE, RELOCATE, draw_kind, move_machines
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, keep_pins, running_cost, take_over, total_cost
+from hulk.search.heat import Heat
 from hulk.search.learned import Learned
 from hulk.search.packed import Packed
 from hulk.search.recipes import FEW_SAMPLES, SAMPLES, look

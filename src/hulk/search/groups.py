@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from hulk.domain.options import options_of
 from hulk.search.budget import Budget, Pace
-from hulk.search.cooling import Heat, cool
+from hulk.search.cooling import cool
 from hulk.search.deal_moves import deal_out
 from hulk.search.dealing import improve
 from hulk.search.deals import Deal, empty_deal, keep_pins, total_cost
 from hulk.search.evaluate import JobSpace
+from hulk.search.heat import Heat
 from hulk.search.layouts import LAYOUT, shape
 from hulk.search.learned import nothing_learned
 from hulk.search.packed import pack
@@ -60,7 +61,7 @@ class GroupSearch:
         self.packed = pack(spaces)
         self.pool = empty_pool(self.packed)
         # A job whose state is more than all its machines hold would only keep them from the others.
-        self._bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
+        self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
         self.work = make_workspace(self.packed)
         self.learned = nothing_learned(self.packed)
         self._report = report
@@ -87,7 +88,7 @@ class GroupSearch:
                 self.budget.hurried = True
                 break
             drawn.append(self.drawn())
-        pace, count = Pace(moves, deadline), len(given) + len(drawn)
+        pace, count = Pace(moves, time.monotonic(), deadline), len(given) + len(drawn)
         answers = max(1, _ANSWERS * count // _MOST_RACING)
         rounds = (count // answers).bit_length()
         each = max(1, moves // (rounds * count))
@@ -102,7 +103,7 @@ class GroupSearch:
             for deals in (given, drawn):
                 for i, deal in enumerate(deals):
                     now = time.monotonic()
-                    deals[i] = self._improved(deal, each << turn, pace.within(now + (until - now) / left))
+                    deals[i] = self._improved(deal, each << turn, now + (until - now) / left, pace)
                     left -= 1
         return sorted([*given, *drawn, *left_behind], key=self.cost)[:_ANSWERS]
 
@@ -119,7 +120,7 @@ class GroupSearch:
         np.cumsum(_TRUST * shares + (1 - _TRUST) / shares.shape[1], axis=1, out=takers)
         np.cumsum(homes, axis=1, out=homes)
 
-    def _bar(self, jobs: Ints) -> None:
+    def bar(self, jobs: Ints) -> None:
         """No machines for these jobs from now on, and none that they must use."""
         allowed, pins = self.packed.allowed.copy(), self.packed.pins.copy()
         allowed[jobs] = False
@@ -134,7 +135,7 @@ class GroupSearch:
         if not np.isin(deals[0].owner, waiting).any():
             return list(deals)
         before = self.packed
-        self._bar(waiting)
+        self.bar(waiting)
         starts = [deal.copy() for deal in deals]
         for deal in starts:
             deal.owner[np.isin(deal.owner, waiting)] = -1
@@ -225,10 +226,10 @@ class GroupSearch:
         enough = int(np.searchsorted(np.cumsum(packed.room[order]), spare * need)) + 1
         return order[:enough]
 
-    def _improved(self, deal: Deal, moves: int, pace: Pace) -> Deal:
+    def _improved(self, deal: Deal, moves: int, deadline: float, pace: Pace) -> Deal:
         """Annealed, and joined with groups of others."""
         best = deal.copy()
-        cool(lambda part, heat: self._improve(deal, best, part, heat), _HEAT, moves, pace, self.budget)
+        cool(lambda part, heat: self._improve(deal, best, part, heat), _HEAT, moves, deadline, self.budget, pace=pace)
         return self.combined(best)
 
     def combined(self, deal: Deal) -> Deal:

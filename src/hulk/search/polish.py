@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inlined, inner, is_cached, kernel, lean, maker
-from hulk.search.cooling import Heat
 from hulk.search.deal_moves import taker_of
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, empty_deal, keep_pins, running_cost, total_cost
+from hulk.search.heat import Heat
 from hulk.search.layouts import DEGREE, LAYOUT, shape
 from hulk.search.learned import Learned, bucket_of
 from hulk.search.packed import Packed

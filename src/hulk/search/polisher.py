@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 
 from hulk.domain.options import options_of, places_of
-from hulk.search.budget import Pace
-from hulk.search.cooling import Heat, cool
+from hulk.search.cooling import cool
 from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
+from hulk.search.heat import Heat
 from hulk.search.layouts import LAYOUT
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polish import Draft, Shapes, accept, copy_all, empty_shapes, polish, propose
@@ -60,7 +60,7 @@ class Polisher:
         copy_all(shapes, best)
         draft = Draft(shapes, best, self._trial)
         anneal = self._anneal_money if self.objective.needs_money else self._anneal
-        cool(partial(anneal, draft), Heat(hot, _COLD), moves, Pace(moves, deadline), self.groups.budget)
+        cool(partial(anneal, draft), Heat(hot, _COLD), moves, deadline, self.groups.budget)
         return min(state, self._state(best), key=self.score)
 
     def _anneal(self, draft: Draft, moves: int, heat: Heat) -> None:
