@@ -56,7 +56,7 @@ def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
         owner = best.owner.copy()
         owner[mine[len(mine) // 2 :]] = -1
         halves.append(search.regrouped(best, owner, best.recipes))
-    if len(halves) < 2 or any((deal.seconds < 0).any() or search.cost(deal) <= search.cost(best) for deal in halves):
+    if len(halves) < 2 or any(deal.waits.any() or search.cost(deal) <= search.cost(best) for deal in halves):
         return None
     search.pool.size[:] = 0
     for deal in halves:
