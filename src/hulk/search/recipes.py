@@ -25,7 +25,9 @@ Ints = NDArray[np.int64]
 MICROBATCH = LAYOUT + COLUMN["microbatch_size"]
 SAMPLES, FEW_SAMPLES = 24, 6
 _MOST_TWINS = 8
-_TIGHT = 6.0  # replicas of its state that a group's memory would hold: with fewer, memory decides what fits
+_TIGHT = 6.0  # replicas of its state that a group's memory would hold: with fewer, a first look tries twins
+# Of the draws that save memory: this share over the replicas that memory would hold, and at most.
+_SHORT_OF, _MOSTLY = 1.6, 0.8
 _OPTIONS_CHANGE = 0.43  # of the changes to a recipe; the others are to its layout
 _USUAL, _SHORT = 0, 1
 _REPLICAS, _STAGES = int(Needs.REPLICAS), int(Needs.STAGES)
@@ -130,7 +132,7 @@ def change_options(packed: Packed, job: int, recipe: Ints) -> bool:
 def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """Any recipe, its microbatch such that each pipeline has enough to do, half of the time. Where memory holds few
     replicas, mostly one that takes little of it."""
-    is_tight = replicas < _TIGHT and np.random.random() < 0.8
+    is_tight = np.random.random() < min(_MOSTLY, _SHORT_OF / replicas)
     if is_tight and np.random.random() < 0.5:
         frugal_recipe(packed, job, gpus, 1 + np.random.randint(0, _MOST_TWINS), recipe)
         return
