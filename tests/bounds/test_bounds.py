@@ -20,8 +20,8 @@ from hulk.io.profiles import bundled_profiles
 from hulk.planner import Policy, plan_jobs
 from hulk.propose import bundled_network
 from hulk.replan import replan
-from hulk.search import dealing, exact_chains, exact_combine, fit, polish, pool
-from hulk.search.exact import solve_exactly
+from hulk.search import dealing, fit, polish, pool
+from hulk.search.exact import chains, solve_exactly, teams
 from hulk.search.objective import Objective
 from hulk.simulate import simulate
 from test_exact import make_cluster, make_job
@@ -102,7 +102,7 @@ def test_replanning():
 def test_the_checks_are_on_and_reached_the_compiled_code():
     kernels = (
         fit.fit, fit.refine, step.durations, step.step_seconds, dealing.improve, dealing.deal_out, polish.polish,
-        polish.propose, pool.remember, pool.combine, exact_chains.list_chains, exact_combine.combine,
+        polish.propose, pool.remember, pool.combine, chains.list_chains, teams.combine,
     )  # fmt: skip
     for kernel in kernels:
         assert kernel.signatures, kernel

@@ -12,8 +12,8 @@ The space, for all jobs together:
   what amounts to GPipe; the optimizer's state always sharded for engines for which that never costs.
 
 The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts
-from the search's own seed: `exact_chains` lists all pipelines with their cuts that bounds on time and memory do not
-rule out, `exact_combine` puts them side by side. Which sets of machines are worth solving follows from bounds: the
+from the search's own seed: `chains` lists all pipelines with their cuts that bounds on time and memory do not
+rule out, `teams` puts them side by side. Which sets of machines are worth solving follows from bounds: the
 best assignment by what is known so far is found by a program over subsets of machines; where it rests on a bound,
 that pair of job and set is solved; where it rests on solved pairs alone, it is the optimum. A job on more machines is
 never slower (it may leave them idle), so a solved pair also bounds the sets inside.
@@ -39,7 +39,7 @@ from hulk.domain.options import SPACE, Options, Schedule, Sync, codes_of
 from hulk.domain.plan import JobPlan, Plan
 from hulk.errors import InputError
 from hulk.search.evaluate import JobSpace, Places
-from hulk.search.exact_chains import (
+from hulk.search.exact.chains import (
     Bounds,
     Floats,
     Ints,
@@ -51,7 +51,7 @@ from hulk.search.exact_chains import (
     most_microbatches,
     time_chains,
 )
-from hulk.search.exact_combine import Found, capacities, combine, digits_of, first_bytes, last_bytes
+from hulk.search.exact.teams import Found, capacities, combine, digits_of, first_bytes, last_bytes
 from hulk.search.objective import Objective, time_cost
 from hulk.search.seeds import arrange
 from hulk.search.skeleton import Skeleton, Slot, to_job_plan

@@ -15,7 +15,7 @@ from hulk.cost.arrays import BY_REGION, FITS, RING, SCHEDULE, SHARD, SYNC, Durat
 from hulk.cost.compiled import kernel, maker
 from hulk.cost.step import ALL, durations, seconds_of, step_seconds
 from hulk.cost.sync import is_apart, set_bytes, shared_holders
-from hulk.search.exact_chains import Floats, Ints, Pool, Slots, after_passes, write_chain
+from hulk.search.exact.chains import Floats, Ints, Pool, Slots, after_passes, write_chain
 from hulk.search.fit import set_warmup
 
 
