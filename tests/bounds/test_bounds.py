@@ -21,7 +21,7 @@ from hulk.planner import Policy, plan_jobs
 from hulk.propose import bundled_network
 from hulk.replan import replan
 from hulk.search import dealing, fit, polish, pool
-from hulk.search.exact import chains, solve_exactly, teams
+from hulk.search.exact import alone, capacity, listing, solve_exactly, teams, timing
 from hulk.search.objective import Objective
 from hulk.simulate import simulate
 from test_exact import make_cluster, make_job
@@ -102,7 +102,8 @@ def test_replanning():
 def test_the_checks_are_on_and_reached_the_compiled_code():
     kernels = (
         fit.fit, fit.refine, step.durations, step.step_seconds, dealing.improve, dealing.deal_out, polish.polish,
-        polish.propose, pool.remember, pool.combine, chains.list_chains, teams.combine,
+        polish.propose, pool.remember, pool.combine, listing.list_chains, alone.best_alone, timing.time_chains,
+        capacity.most_microbatches, teams.best_team,
     )  # fmt: skip
     for kernel in kernels:
         assert kernel.signatures, kernel
