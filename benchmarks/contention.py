@@ -40,6 +40,7 @@ from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_jobs
 from hulk.search.objective import Objective, Outcome
+from hulk.search.request import Request
 from hulk.simulate import simulate
 
 GBIT = 1e9 / 8
@@ -184,7 +185,7 @@ class Planned:
 
 def plan_one(name: str, cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> Planned:
     """Plan on all machines, and on those of each region alone."""
-    plan = plan_jobs(cluster, jobs, compute=compute).plan
+    plan = plan_jobs(Request(cluster, tuple(jobs), compute)).plan
     found = played(Case(cluster, tuple(job for job in jobs if job.name in plan.jobs), plan), compute)
     best = np.inf
     for region in cluster.regions if len(cluster.regions) > 1 else ():
@@ -193,7 +194,7 @@ def plan_one(name: str, cluster: Cluster, jobs: Sequence[Job], compute: ComputeM
         inside = {ends: link for ends, link in cluster.machine_links.items() if names.issuperset(ends)}
         small = replace(cluster, regions=(region,), machines=own, machine_links=inside)
         if own:
-            best = min(best, simulated_cost(small, jobs, plan_jobs(small, jobs, compute=compute).plan, compute))
+            best = min(best, simulated_cost(small, jobs, plan_jobs(Request(small, tuple(jobs), compute)).plan, compute))
     return Planned(
         name,
         max((abs(price / together - 1) for price, together, _, _ in found), default=0.0),

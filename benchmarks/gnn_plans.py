@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from common import Report
 from gnn_scenes import BANDS, Given, Kept, draw, load, say
 from hulk import planner
+from hulk.domain.cluster import change_cluster
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_compute
@@ -28,7 +29,6 @@ from hulk.planner import plan_in_parallel, plan_jobs
 from hulk.propose import Facts, Graph, Network, proposals
 from hulk.propose.decode import Proposals
 from hulk.search.evaluate import JobSpace
-from hulk.search.existing import change_cluster
 from hulk.search.groups import GroupSearch
 from hulk.search.spaces import spaces_of
 from peers import BUNDLED

@@ -19,9 +19,10 @@ from hulk.io.profiles import bundled_compute
 from hulk.propose import Network, paper_policy
 from hulk.propose.decode import SAMPLES, proposals
 from hulk.search.baselines import BASELINES
-from hulk.search.dealing import Deal, empty_deal
+from hulk.search.deals import Deal, empty_deal
 from hulk.search.groups import GroupSearch
 from hulk.search.objective import job_cost
+from hulk.search.results import OPEN, RUNS
 from hulk.search.seeds import arrange
 
 ABLATIONS = Path(__file__).parent / "data" / "networks"
@@ -51,13 +52,14 @@ def looked_at(search: GroupSearch, owner: Ints, known: Ints | None = None) -> De
     """A deal with each job's shape the best of some quick looks at its machines, by `known` recipes among others.
     Groups share nothing, so that every job may take its best look."""
     best = search.judged(owner)._replace(owner=owner)
-    best.seconds[:] = -1.0
+    best.status[:] = OPEN
     for _ in range(LOOKS):
         deal = search.judged(owner, known)
         if not np.array_equal(deal.owner, owner):  # it has made a move
             continue
-        better = (deal.seconds >= 0) & ((best.seconds < 0) | (deal.seconds < best.seconds))
-        best.seconds[better], best.recipes[better] = deal.seconds[better], deal.recipes[better]
+        better = (deal.status == RUNS) & ((best.status != RUNS) | (deal.value < best.value))
+        for own, its in zip(best[1:], deal[1:], strict=True):  # all but who has what
+            own[better] = its[better]
     return best
 
 
@@ -66,7 +68,8 @@ def arranged(search: GroupSearch, deal: Deal) -> float:
     total = 0.0
     for number, space in enumerate(search.spaces):
         better = arrange(space, np.flatnonzero(deal.owner == number).tolist())
-        found = [value for value in (float(deal.seconds[number]), better[1] if better else -1.0) if value >= 0]
+        both = (deal.seconds[number], better[1].seconds if better else None)
+        found = [seconds for seconds in both if seconds is not None]
         total += job_cost(space.job, min(found)) if found else math.inf
     return total
 

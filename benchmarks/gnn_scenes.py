@@ -26,7 +26,7 @@ from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
 from hulk.planner import load_compiled
 from hulk.propose import Network, load_network, starts
-from hulk.search.dealing import Deal
+from hulk.search.deals import Deal
 from hulk.search.evaluate import JobSpace
 from hulk.search.groups import GroupSearch
 from hulk.search.spaces import spaces_of
@@ -70,9 +70,9 @@ class Scene:
         """A space for each job, made anew: nothing of an earlier run is remembered."""
         return spaces_of(self.cluster, self.jobs, bundled_compute())
 
-    def search(self, *seed: int) -> GroupSearch:
+    def search(self, *seed: int, report: Callable[[Deal], None] | None = None) -> GroupSearch:
         """The search for deals, packed anew."""
-        return GroupSearch(self.spaces(), np.random.default_rng([self.seed, *seed]))
+        return GroupSearch(self.spaces(), np.random.default_rng([self.seed, *seed]), report=report)
 
 
 def draw(number: int, block: int) -> Scene:
@@ -185,7 +185,7 @@ def warm() -> None:
     scene = draw(0, 0)
     load_compiled(scene.spaces()[0])
     search = scene.search()
-    search.deals(moves=100, deadline=time.monotonic() + 1, stop=lambda: False)
+    search.deals(moves=100, deadline=time.monotonic() + 1)
 
 
 def spread(work: Callable[[Scene], T], given: Given) -> Iterator[tuple[Scene, T]]:

@@ -15,7 +15,7 @@ import numpy as np
 from common import Report
 from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, load, middle, propose, runs, say, spread
 from hulk import planner
-from hulk.search.dealing import Deal
+from hulk.search.deals import Deal
 
 WITHIN = 1.01
 MARKS = (1.0, 3.0, 7.0, 15.0, 30.0, 60.0)
@@ -75,15 +75,13 @@ def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
     begin = time.monotonic()
     points: list[tuple[float, float]] = []
 
-    search = scene.search(1, seed)
-
     def report(deal: Deal) -> None:
         cost = search.cost(deal)
         if not points or cost < points[-1][1]:
             points.append((time.monotonic() - begin, cost))
 
+    search = scene.search(1, seed, report=report)
     network = load(folder) if folder and planner.asks_network(search) else None
-    search.report = report
     length, end = given.first, begin + given.cap
     best: list[Deal] = []
     while (now := time.monotonic()) < end:
@@ -95,7 +93,6 @@ def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
         best = search.deals(
             moves=NO_END,
             deadline=deadline,
-            stop=lambda: False,
             starts=[*proposed, *best],
             length=length / given.first,
         )

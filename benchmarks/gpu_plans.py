@@ -27,6 +27,8 @@ from hulk.io.jobs_file import load_jobs
 from hulk.io.plan_file import dump_plan
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_jobs
+from hulk.search.budget import Effort
+from hulk.search.request import Request
 
 GPU = "h200"
 ENGINE = replace(HULK, headroom=HEADROOM)
@@ -141,7 +143,7 @@ def planned(row: Row, compute: ComputeModel, *, full: bool) -> tuple[Row | None,
     with tempfile.TemporaryDirectory() as folder:
         write_files(row, Path(folder))
         jobs, cluster = load_jobs(Path(folder) / "jobs.yaml"), load_cluster(str(Path(folder) / "cluster.yaml"))
-    found = plan_jobs(cluster, jobs, compute=compute, engine=ENGINE, evaluations=EVALUATIONS, seed=0).plan
+    found = plan_jobs(Request(cluster, tuple(jobs), compute, ENGINE), Effort(evaluations=EVALUATIONS)).plan
     if JOB not in found.jobs:
         return None, "no plan fits"
     own = found.jobs[JOB]

@@ -69,11 +69,11 @@ def warm_up() -> None:
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
     from hulk.io.profiles import bundled_profiles
+    from hulk.search.budget import Effort
+    from hulk.search.request import Request
 
-    hulk.planner.plan_in_parallel(
-        load_cluster("mixed-rtx"), load_jobs("paper4")[-1:], compute=ComputeModel(bundled_profiles()),
-        workers=1, evaluations=1,
-    )  # fmt: skip
+    request = Request(load_cluster("mixed-rtx"), load_jobs("paper4")[-1:], ComputeModel(bundled_profiles()))
+    hulk.planner.plan_in_parallel(request, Effort(workers=1, evaluations=1))
 
 
 # ---- One case -------------------------------------------------------------------------------------------------------

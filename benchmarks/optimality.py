@@ -42,9 +42,11 @@ from hulk.domain.plan import JobPlan, Plan
 from hulk.io.gpus import gpu
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_in_parallel
+from hulk.search.budget import Effort
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.exact import solve_exactly
 from hulk.search.objective import job_cost
+from hulk.search.request import Request
 
 KEPT = Path(__file__).parent / "data" / "optimality.json"
 GPUS = ("gtx-1080", "t4", "v100-16", "rtx-2080ti", "rtx-3090", "a10g", "l4", "rtx-4090", "a100-40", "a100-80", "h100")
@@ -219,12 +221,13 @@ def build_report(count: int = 200, first: int = 0, *, fresh: bool = False, worst
     best = optima(seeds, fresh=fresh, at_once=at_once)
     compute = ComputeModel(bundled_profiles())
     warm = draw(first)
-    plan_in_parallel(warm.cluster, warm.jobs, compute=compute, time_limit=TIME_LIMIT, workers=2)  # compiles
+    effort = Effort(time_limit=TIME_LIMIT, workers=2)
+    plan_in_parallel(Request(warm.cluster, tuple(warm.jobs), compute), effort)  # compiles
     gaps, closed_gaps, times, rows, infeasible = [], [], [], [], 0
     for seed in seeds:
         case = draw(seed)
         begin = time.perf_counter()
-        result = plan_in_parallel(case.cluster, case.jobs, compute=compute, time_limit=TIME_LIMIT, workers=2)
+        result = plan_in_parallel(Request(case.cluster, tuple(case.jobs), compute), effort)
         times.append(time.perf_counter() - begin)
         found, least = cost_of(case, result.seconds), cost_of(case, best[seed].priced)
         closed, optimum = cost_of(case, by_closed_forms(case, result.plan, compute)), cost_of(case, best[seed].seconds)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import Report, parser
-from hulk.contestant import NAME, PLANNED, Effort, hulk_result
+from hulk.contestant import NAME, PLANNED, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.domain.job import Job
 from hulk.io.cluster_file import load_cluster
@@ -22,6 +22,7 @@ from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
 from hulk.propose import bundled_network
 from hulk.search.baselines import BASELINES, BaselineResult
+from hulk.search.budget import Effort
 from hulk.search.defaults import TIME_LIMIT
 
 PICTURE = Path(__file__).parent / "results" / "paper.png"

@@ -17,7 +17,7 @@ from statistics import median
 
 from common import Report, parser
 from generator import irregular
-from hulk.contestant import PLANNED, Effort, hulk_result
+from hulk.contestant import PLANNED, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -27,6 +27,7 @@ from hulk.io.profiles import bundled_profiles
 from hulk.propose import bundled_network
 from hulk.search.baselines import BASELINES
 from hulk.search.baselines.evolution import evolution, random_best
+from hulk.search.budget import Effort
 from hulk.search.defaults import WORKERS
 
 # OPT-175B needs more memory than any of these has but hulk47.

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from common import Report, parser
-from hulk.contestant import PLANNED, Effort, hulk_result
+from hulk.contestant import PLANNED, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, Region, pair
 from hulk.domain.gpu import Precision
@@ -30,6 +30,8 @@ from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_jobs
 from hulk.propose import bundled_network
 from hulk.search.baselines import BASELINES
+from hulk.search.budget import Effort
+from hulk.search.request import Request
 
 SIZES = {100: (5, 5, 2.0), 1_000: (20, 20, 10.0), 10_000: (60, 60, 60.0)}
 GPUS = ("a100-80", "a100-40", "h100", "v100-32", "rtx-3090", "l40s")
@@ -71,7 +73,8 @@ def run_one(machines: int, seed: int) -> dict[str, float]:
     regions, jobs, limit = SIZES[machines]
     cluster, work = scenario(machines, regions, jobs, seed)
     compute, network = ComputeModel(bundled_profiles()), bundled_network()
-    plan_jobs(cluster, work[:1], compute=compute, evaluations=10, time_limit=5.0, seed=seed)  # load compiled code
+    one = Request(cluster, tuple(work[:1]), compute)
+    plan_jobs(one, Effort(evaluations=10, time_limit=5.0, seed=seed))  # load compiled code
     start = time.perf_counter()
     effort = Effort(time_limit=limit * 0.88, seed=seed)
     result = hulk_result(cluster, work, compute=compute, network=network, effort=effort)

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from common import Report, commit, format_table, parser
-from hulk.contestant import PLANNED, Effort, hulk_result
+from hulk.contestant import PLANNED, hulk_result
 from hulk.cost.compute import ComputeModel
 from hulk.cost.price import price_plan
 from hulk.cost.report import JobPrice
@@ -37,6 +37,7 @@ from hulk.io.plan_file import load_plan, save_plan
 from hulk.io.profiles import bundled_profiles
 from hulk.propose import bundled_network
 from hulk.search.baselines.score import score
+from hulk.search.budget import Effort
 
 CLUSTER = "hulk47"
 SETS = ("paper4", "paper6")

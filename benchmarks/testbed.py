@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from common import Report, parser
-from hulk.contestant import Effort, with_paper_systems
+from hulk.contestant import with_paper_systems
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
@@ -41,6 +41,7 @@ from hulk.io.profiles import bundled_compute
 from hulk.propose import bundled_network
 from hulk.runtime.measure import Measured, Trial, measure
 from hulk.runtime.validate import validate
+from hulk.search.budget import Effort
 from hulk.testbed import Testbed, missing
 
 CONFIGURATIONS, SHARED = 20, 8

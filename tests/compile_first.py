@@ -5,11 +5,8 @@ from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_in_parallel
+from hulk.search.budget import Effort
+from hulk.search.request import Request
 
-plan_in_parallel(
-    load_cluster("mixed-rtx"),
-    load_jobs("paper4")[-1:],
-    compute=ComputeModel(bundled_profiles()),
-    workers=1,
-    evaluations=1,
-)
+request = Request(load_cluster("mixed-rtx"), load_jobs("paper4")[-1:], ComputeModel(bundled_profiles()))
+plan_in_parallel(request, Effort(workers=1, evaluations=1))

@@ -16,8 +16,10 @@ from hulk.io.cluster_file import read_cluster
 from hulk.io.jobs_file import read_jobs
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
+from hulk.search.budget import Effort
 from hulk.search.exact import solve_exactly
 from hulk.search.objective import Objective, Outcome, job_cost, time_cost
+from hulk.search.request import Request
 from test_cli import hulk
 from test_exact import COMPUTE, make_job
 
@@ -238,7 +240,8 @@ def test_cheapest_is_the_least_by_brute_force(share):
     least = min(seconds for _, seconds in found)
     job = replace(job, deadline=least * share * job.steps)
     best = min(dollars for dollars, seconds in found if seconds <= job.longest_step)
-    result = plan_jobs(cluster, [job], compute=COMPUTE, objective=Objective(cheapest=True), evaluations=3000)
+    request = Request(cluster, (job,), COMPUTE, objective=Objective(cheapest=True))
+    result = plan_jobs(request, Effort(evaluations=3000))
     price = price_plan(result.plan, cluster, [job], compute=COMPUTE).jobs["j"]
     assert isinstance(price, JobPrice)
     assert price.finish <= job.deadline * (1 + 1e-9)

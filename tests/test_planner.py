@@ -24,8 +24,10 @@ from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_profiles
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
+from hulk.search.budget import Effort
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.objective import Objective
+from hulk.search.request import Request
 from hulk.search.seeds import arrange
 from hulk.simulate import simulate
 
@@ -47,8 +49,11 @@ def job(name: str = "bert-large", batch: int = 64, **kwargs) -> Job:
     return Job(name, build_named_model(name), global_batch=batch, precision=Precision.FP16, **kwargs)
 
 
-def quick(where, jobs, **kwargs):
-    return plan_jobs(where, jobs, compute=COMPUTE, evaluations=kwargs.pop("evaluations", 800), **kwargs)
+def quick(where, jobs, evaluations=800, **kwargs):
+    effort = {name: kwargs.pop(name) for name in ("time_limit", "seed") if name in kwargs}
+    how = {name: kwargs.pop(name) for name in ("progress", "stop", "network") if name in kwargs}
+    request = Request(where, tuple(jobs), COMPUTE, **kwargs)
+    return plan_jobs(request, Effort(evaluations=evaluations, **effort), **how)
 
 
 def machines_of(result, name: str) -> set[str]:
@@ -205,7 +210,7 @@ def test_hulk47_side_by_side_beats_one_job_after_the_other():
     for each in jobs:
         found = arrange(JobSpace(each, where, places, compute=COMPUTE, engine=HULK), range(len(where.machines)))
         assert found is not None
-        alone[each.name] = found[1]
+        alone[each.name] = found[1].seconds
     largest = max(alone, key=alone.__getitem__)
     assert sum(result.seconds.values()) < 0.5 * sum(alone.values())
     assert result.seconds[largest] < alone[largest]

@@ -7,9 +7,10 @@ import pytest
 
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
-from hulk.search.dealing import Deal
+from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
 from hulk.search.pool import empty_pool, remember
+from hulk.search.results import RUNS
 from hulk.search.spaces import spaces_of
 
 
@@ -28,13 +29,13 @@ def test_a_combined_deal_is_possible_and_priced_right(seed: int) -> None:
         assert search.cost(deal) <= search.cost(before)
         held = deal.owner >= 0
         assert search.packed.allowed[deal.owner[held], np.flatnonzero(held)].all()
-        runs = deal.seconds >= 0
-        assert runs[before.seconds >= 0].all()
+        runs = deal.status == RUNS
+        assert runs[before.status == RUNS].all()
         for job in np.flatnonzero(runs):
             skeleton = search.state(deal).skeletons[job]
             assert skeleton is not None
             assert skeleton.machines <= set(np.flatnonzero(deal.owner == job).tolist())
-            assert search.spaces[job].seconds(skeleton) == pytest.approx(deal.seconds[job], rel=1e-9)
+            assert search.spaces[job].result(skeleton).seconds == pytest.approx(deal.value[job], rel=1e-9)
 
 
 def test_the_best_groups_of_two_deals_meet() -> None:
@@ -48,7 +49,7 @@ def test_the_best_groups_of_two_deals_meet() -> None:
 def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
     """A good deal with each of two jobs made slower in turn by taking machines from it; None where there is none."""
     search.pool.size[:] = 0
-    best = search.deals(moves=4_000, deadline=float("inf"), stop=lambda: False)[0]
+    best = search.deals(moves=4_000, deadline=float("inf"))[0]
     halves = []
     for job in np.flatnonzero(best.seconds >= 0)[:2]:
         mine = np.flatnonzero(best.owner == job)

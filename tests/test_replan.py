@@ -20,7 +20,9 @@ from hulk.io.gpus import gpu
 from hulk.io.joined_file import load_joined
 from hulk.planner import plan_jobs
 from hulk.replan import replan
-from hulk.search.options import effective_seconds, payback
+from hulk.replan.payback import effective_seconds, payback
+from hulk.search.budget import Effort
+from hulk.search.request import Request
 
 app = typer.Typer()
 app.command()(replan_verb)
@@ -72,7 +74,9 @@ def test_the_same_seed_gives_the_same_answer():
 
 
 def test_machines_that_join_are_used_only_if_that_pays_back():
-    found = plan_jobs(small.cluster(), small.jobs(), compute=small.compute(), evaluations=3000, time_limit=60).plan
+    found = plan_jobs(
+        Request(small.cluster(), small.jobs(), small.compute()), Effort(evaluations=3000, time_limit=60)
+    ).plan
     machine = replace(small.cluster().machine("rome-1"), name="rome-9", gpu=gpu("a100-80"), memory=80e9)
     patient = again(plan=found, joined=[machine], horizon=30 * DAY)
     hasty = again(plan=found, joined=[machine], horizon=61.0)

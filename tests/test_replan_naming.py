@@ -12,14 +12,15 @@ import small
 from hulk.cost.engine import HULK
 from hulk.cost.moving import overlap, plan_moves, shards_held
 from hulk.domain.check import check_plan
+from hulk.domain.cluster import change_cluster
 from hulk.domain.options import Options, Recompute
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import read_cluster
 from hulk.io.yamlfile import parse_document
-from hulk.search.existing import change_cluster, keep_gpus, machines_of
-from hulk.search.matching import match
-from hulk.search.naming import alike, renamed
-from hulk.search.options import Scene
+from hulk.replan.gpus import keep_gpus
+from hulk.replan.matching import match
+from hulk.replan.naming import alike, renamed
+from hulk.replan.scene import Scene
 
 CLUSTER = read_cluster(
     parse_document(
@@ -74,7 +75,7 @@ def all_names(plan: JobPlan, left: list[str]) -> list[dict[str, str]]:
     """Every way to name the machines of a plan anew among alike ones."""
     ways = []
     for kind in (("a-1",), ("a-2", "a-3", "a-4"), ("b-1", "b-2", "b-3"), ("own",)):
-        own = [name for name in machines_of(plan) if name in kind]
+        own = [name for name in plan.machines if name in kind]
         others = [name for name in kind if name in left]
         ways.append([dict(zip(own, chosen, strict=True)) for chosen in permutations(others, len(own))])
     return [{name: other for part in way for name, other in part.items()} for way in product(*ways)]
@@ -86,13 +87,13 @@ def test_no_other_names_move_less(seed):
     shard = seed % 3 == 0
     machines = [machine.name for machine in CLUSTER.machines]
     old = drawn(rng, machines, shard=shard)
-    lost = (next(iter(machines_of(old))),)
+    lost = (old.machines[0],)
     left = [name for name in machines if name not in lost]
     new = drawn(rng, left, shard=shard)
     made = scene(Plan({JOB.name: old}), lost).option({JOB.name: new}, {JOB.name: ""})
     assert made is not None
     found = made.plans[JOB.name]
-    assert not machines_of(found).keys() & set(lost)
+    assert not set(lost).intersection(found.machines)
     check_plan(Plan({JOB.name: found}), CLUSTER, [JOB])
     ways = all_names(new, left)
     assert len(ways) > 1

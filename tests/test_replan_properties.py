@@ -21,9 +21,10 @@ from hulk.io.jobs_file import read_jobs
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
 from hulk.replan import replan
-from hulk.search.existing import machines_of
-from hulk.search.naming import alike, renamed
+from hulk.replan.naming import alike, renamed
+from hulk.search.budget import Effort
 from hulk.search.objective import job_cost
+from hulk.search.request import Request
 
 CLUSTER = read_cluster(
     parse_document(
@@ -82,9 +83,8 @@ def shuffled(plan: Plan, cluster: Cluster, rng: np.random.Generator) -> Plan:
 def drawn(seed: int) -> Drawn:
     rng = np.random.default_rng(seed)
     jobs = JOBS[: 2 + seed % 2]
-    plan = plan_jobs(
-        CLUSTER, jobs, compute=small.compute(), evaluations=200, seed=seed, time_limit=120.0
-    ).plan  # fmt: skip
+    request = Request(CLUSTER, tuple(jobs), small.compute())
+    plan = plan_jobs(request, Effort(evaluations=200, seed=seed, time_limit=120.0)).plan
     names = [machine.name for machine in CLUSTER.machines]
     lost = tuple(rng.choice(names, size=int(rng.integers(1, 4)), replace=False).tolist()) if seed % 4 != 1 else ()
     new = replace(CLUSTER.machine(str(rng.choice(names))), name="new")
@@ -97,11 +97,11 @@ def test_what_holds_of_every_replan(seed):
     scene = drawn(seed)
     result = scene.again(scene.plan, scene.cluster, lost=scene.lost, joined=scene.joined)
     check_plan(result.plan, result.cluster, scene.jobs)
-    used = {name: set(machines_of(own)) for name, own in result.plan.jobs.items()}
+    used = {name: set(own.machines) for name, own in result.plan.jobs.items()}
     assert not set(scene.lost) & set().union(*used.values())
 
     for change in result.jobs:
-        old = set(machines_of(scene.plan.jobs[change.job])) if change.job in scene.plan.jobs else set()
+        old = set(scene.plan.jobs[change.job].machines) if change.job in scene.plan.jobs else set()
         if not old or old & set(scene.lost):
             continue
         if not change.changed:
@@ -153,7 +153,7 @@ def test_a_seed_that_serves_the_planner_badly_serves_replanning_no_worse_than_mo
     cluster, jobs = irregular(2)
     search = partial(plan_jobs, jobs=jobs, compute=small.compute(), evaluations=4000, time_limit=300.0)
     plan = search(cluster, seed=0).plan
-    gone = next(iter(machines_of(plan.jobs[jobs[0].name])))
+    gone = plan.jobs[jobs[0].name].machines[0]
     result = replan(
         plan, cluster, jobs, lost=[gone], horizon=3650 * 86400.0, compute=small.compute(), evaluations=4000, seed=3,
         time_limit=300.0,

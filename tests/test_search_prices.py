@@ -9,12 +9,13 @@ from hulk.cost.step import stage_memory
 from hulk.domain.options import COLUMN, Options
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
-from hulk.search.dealing import Deal
+from hulk.search.deals import COLUMNS, Deal
 from hulk.search.fit import cut, set_warmup
 from hulk.search.groups import GroupSearch
 from hulk.search.layouts import LAYOUT
 from hulk.search.packed import tables_of
-from hulk.search.recipes import COLUMNS, change_recipe, draw_recipe, price, size_of
+from hulk.search.recipes import change_recipe, draw_recipe, price, size_of
+from hulk.search.results import LACKS, OVER, RUNS, Result
 from hulk.search.spaces import spaces_of
 
 
@@ -25,17 +26,17 @@ def drawn(seed: int) -> tuple[GroupSearch, Deal]:
     return search, search.drawn()
 
 
-def asked(search: GroupSearch, deal: Deal, job: int, recipe: np.ndarray, limit: float = np.inf) -> float:
+def asked(search: GroupSearch, deal: Deal, job: int, recipe: np.ndarray, limit: float = np.inf) -> Result:
     """A price that nothing remembered helps with."""
     search.work.memo.keys[:] = 0
-    return float(price(search.packed, search.work, job, deal.owner, recipe, limit))
+    return Result(*price(search.packed, search.work, job, deal.owner, recipe, limit))
 
 
 @pytest.mark.parametrize("seed", range(60, 72))
 def test_a_limit_hides_only_what_reaches_it(seed: int) -> None:
     search, deal = drawn(seed)
     recipe = np.zeros(COLUMNS, np.int64)
-    for job in np.flatnonzero(deal.seconds >= 0):
+    for job in np.flatnonzero(deal.status == RUNS):
         gpus, replicas = size_of(search.packed, job, deal.owner)
         for i in range(40):
             if i % 2:
@@ -43,48 +44,48 @@ def test_a_limit_hides_only_what_reaches_it(seed: int) -> None:
             else:
                 recipe[:] = deal.recipes[job]
                 change_recipe(search.packed, job, gpus, replicas, recipe)
-            seconds = asked(search, deal, job, recipe)
-            if seconds < 0:
-                assert not 0 <= asked(search, deal, job, recipe, 1.0) < 1.0
+            seconds = asked(search, deal, job, recipe).seconds
+            if seconds is None:
+                assert not asked(search, deal, job, recipe, 1.0).runs
                 continue
             for share in (0.3, 0.9, 0.999):
-                assert asked(search, deal, job, recipe, share * seconds) >= share * seconds
+                assert asked(search, deal, job, recipe, share * seconds) >= (RUNS, share * seconds)
             for share in (1.001, 1.1, 3.0):
-                assert asked(search, deal, job, recipe, share * seconds) == seconds
+                assert asked(search, deal, job, recipe, share * seconds) == (RUNS, seconds)
 
 
 def test_what_is_remembered_is_the_price() -> None:
     """Also of groups that differ only in which of several alike machines they have."""
     search, deal = next(found for found in map(drawn, range(60, 80)) if (_turned(*found) != found[1].owner).any())
     packed, swapped = search.packed, _turned(search, deal)
-    for job in np.flatnonzero(deal.seconds >= 0):
+    for job in np.flatnonzero(deal.status == RUNS):
         recipe = deal.recipes[job]
-        seconds = asked(search, deal, job, recipe)
+        seconds = asked(search, deal, job, recipe).value
         known = search.work.memo.keys.copy()
         for owner in (deal.owner, swapped):
-            assert price(packed, search.work, job, owner, recipe, np.inf) == seconds
-            assert price(packed, search.work, job, owner, recipe, 0.5 * seconds) == np.inf
+            assert price(packed, search.work, job, owner, recipe, np.inf) == (RUNS, seconds)
+            assert price(packed, search.work, job, owner, recipe, 0.5 * seconds)[0] == OVER
         assert (search.work.memo.keys == known).all()
         asked(search, deal, job, recipe, 0.5 * seconds)  # all that is known now is that it takes as long
-        assert price(packed, search.work, job, deal.owner, recipe, 0.4 * seconds) == np.inf
-        assert price(packed, search.work, job, deal.owner, recipe, np.inf) == seconds
+        assert price(packed, search.work, job, deal.owner, recipe, 0.4 * seconds)[0] == OVER
+        assert price(packed, search.work, job, deal.owner, recipe, np.inf) == (RUNS, seconds)
 
 
 def test_how_far_from_fitting_is_remembered_only_where_it_was_counted_to_the_end() -> None:
     cut_short = 0
     for seed in range(60, 80):
         search, deal = drawn(seed)
-        for job in range(len(deal.seconds)):
+        for job in range(len(deal.status)):
             recipe, gpus_and_replicas = np.zeros(COLUMNS, np.int64), size_of(search.packed, job, deal.owner)
             for _ in range(20 if gpus_and_replicas[0] else 0):
                 draw_recipe(search.packed, job, *gpus_and_replicas, recipe)
                 whole = asked(search, deal, job, recipe)
-                if whole >= 0:
+                if whole.runs:
                     continue
                 part = asked(search, deal, job, recipe, 1e9)
-                cut_short += part > whole
+                cut_short += part < whole
                 assert price(search.packed, search.work, job, deal.owner, recipe, np.inf) == whole
-                assert price(search.packed, search.work, job, deal.owner, recipe, 1e9) < 0
+                assert price(search.packed, search.work, job, deal.owner, recipe, 1e9)[0] == LACKS
     assert cut_short > 0
 
 

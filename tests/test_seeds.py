@@ -7,8 +7,8 @@ import json
 import pytest
 
 import seeds
-from hulk.contestant import Effort
 from hulk.io.plan_file import load_plan
+from hulk.search.budget import Effort
 
 FEW = [Effort(evaluations=300, seed=seed, workers=1) for seed in (0, 1)]
 

@@ -10,8 +10,8 @@ import small
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.domain.options import Recompute
-from hulk.search.existing import recut, skeleton_of
-from hulk.whatif import FASTER_LINK, suggest
+from hulk.search.skeleton import skeleton_of
+from hulk.whatif import FASTER_LINK, recut, suggest
 
 
 @pytest.fixture(scope="module")

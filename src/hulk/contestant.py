@@ -6,7 +6,7 @@ Whatever sets Hulk beside other planners gets its plan here, so that all of them
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HEADROOM, HULK, Engine
@@ -17,23 +17,14 @@ from hulk.domain.job import Job
 from hulk.planner import plan_in_parallel
 from hulk.propose.network import Proposing
 from hulk.search.baselines import BASELINES, BaselineResult, Placement
-from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
+from hulk.search.budget import Effort
+from hulk.search.request import Request
 
 NAME, TITLE = "hulk", "this planner"
 PLANNED = replace(HULK, headroom=HEADROOM)
 """What plans are made for where nobody says otherwise: all leave as much memory free as `hulk plan` does."""
 PAPER_SYSTEMS = ("A", "B", "B-tour", "C")
 """The paper's: data parallel, GPipe in file order and on a tour, tensor parallel over everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """What the search may spend: that of `hulk plan` where nobody says otherwise. `time_limit` in seconds."""
-
-    time_limit: float = TIME_LIMIT
-    evaluations: int = EVALUATIONS
-    seed: int = 0
-    workers: int = WORKERS
 
 
 def hulk_result(
@@ -47,17 +38,7 @@ def hulk_result(
 ) -> BaselineResult:
     """Hulk's plan and its price. `network`: the bundled one (`hulk.propose.bundled_network`); None only where it cannot
     be used or is not wanted."""
-    found = plan_in_parallel(
-        cluster,
-        jobs,
-        compute=compute,
-        engine=engine,
-        network=network,
-        time_limit=effort.time_limit,
-        evaluations=effort.evaluations,
-        seed=effort.seed,
-        workers=effort.workers,
-    )
+    found = plan_in_parallel(Request(cluster, tuple(jobs), compute, engine), effort, network=network)
     prices = price_plan(found.plan, cluster, jobs, compute=compute, engine=engine).jobs
     placed: dict[str, Placement] = {}
     waiting = dict(found.plan.waiting)

@@ -15,31 +15,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK, Engine
-from hulk.domain.cluster import Cluster
-from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InputError
 from hulk.propose import paper_policy, starts
 from hulk.propose.network import Proposing
 from hulk.search import dealing, polish
 from hulk.search.assign import choose, ways_of
-from hulk.search.dealing import Deal
-from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
-from hulk.search.evaluate import JobSpace, Places
+from hulk.search.budget import Budget, Effort
+from hulk.search.deals import Deal
+from hulk.search.defaults import EVALUATIONS
+from hulk.search.evaluate import JobSpace
 from hulk.search.finish import finish
 from hulk.search.forked import side_by_side
 from hulk.search.groups import GroupSearch
-from hulk.search.objective import Objective, Score
+from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.polisher import Polisher
+from hulk.search.request import Request
 from hulk.search.seeds import arrange
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
+from hulk.search.story import Story
 
 _SEED_STEP = 1_000_003
 # Shares of the time limit, the first one of the moves as well: until machines are dealt out, until they are once more
@@ -60,6 +58,10 @@ _NOT_AS_SEARCHED = 1.03
 _FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Policy(Enum):
@@ -87,95 +89,83 @@ class PlanResult:
 
 
 def plan_in_parallel(
-    cluster: Cluster,
-    jobs: Sequence[Job],
+    request: Request,
+    effort: Effort = Effort(),  # noqa: B008  frozen
     *,
-    workers: int,
-    seed: int = 0,
-    objective: Objective | None = None,
-    **options: Any,
+    network: Proposing | None = None,
+    policy: Policy = Policy.SEARCH,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = _never,
 ) -> PlanResult:
     """The best of several searches side by side, each in a process of its own with a seed of its own. The answer
-    depends on `seed` and `workers`, not on how many cores there are. Options are those of `plan_jobs`."""
-    places = Places.of(cluster)
-    load_compiled(JobSpace(jobs[0], cluster, places, compute=options["compute"], engine=options.get("engine", HULK)))
-    quiet = {name: value for name, value in options.items() if name not in ("progress", "stop")}
+    depends on the seed and on how many there are, not on how many cores there are. Otherwise as `plan_jobs`."""
+    load_compiled(request.spaces()[0])
     searches = [
-        partial(plan_jobs, cluster, jobs, seed=seed + _SEED_STEP * i, objective=objective, **quiet)
-        for i in range(1, workers)
+        partial(plan_jobs, request, replace(effort, seed=effort.seed + _SEED_STEP * i), network=network, policy=policy)
+        for i in range(1, effort.workers)
     ]
-    own = partial(plan_jobs, cluster, jobs, seed=seed, objective=objective, **options)
-    found = side_by_side(own, searches, stop=options.get("stop", lambda: False))
+    own = partial(plan_jobs, request, effort, network=network, policy=policy, progress=progress, stop=stop)
+    found = side_by_side(own, searches, stop=stop)
     best = min(found, key=lambda result: result.score)
     return replace(best, hurried=any(result.hurried for result in found))
 
 
 def plan_jobs(
-    cluster: Cluster,
-    jobs: Sequence[Job],
+    request: Request,
+    effort: Effort = Effort(),  # noqa: B008  frozen
     *,
-    compute: ComputeModel,
-    engine: Engine = HULK,
-    objective: Objective | None = None,
-    time_limit: float = TIME_LIMIT,
-    evaluations: int = EVALUATIONS,
-    seed: int = 0,
-    progress: Progress | None = None,
-    keep_from: Mapping[str, frozenset[str]] | None = None,
-    pins: Mapping[str, frozenset[str]] | None = None,
     network: Proposing | None = None,
     policy: Policy = Policy.SEARCH,
-    stop: Callable[[], bool] = lambda: False,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = _never,
 ) -> PlanResult:
-    """The best plan found for all jobs together. The same seed gives the same plan, unless the time limit cuts it
-    short. `keep_from` names, for a job, machines it must not use, `pins` those it must use, and no other job may; a
-    `network` proposes where to start. When `stop` says so, the best so far is the answer."""
-    rng = np.random.default_rng(seed)
-    pinned = pins or {}
-    places = Places.of(cluster, apart=frozenset().union(*pinned.values()))
-    spaces = [
-        JobSpace(
-            job, cluster, places, compute=compute, engine=engine,
-            without=_without(job.name, keep_from or {}, pinned), pins=pinned.get(job.name, frozenset()),
-        )
-        for job in jobs
-    ]  # fmt: skip
+    """The best plan that one search finds for all jobs together. The same seed gives the same plan, unless the time
+    limit cuts it short. A `network` proposes where to start. When `stop` says so, the best so far is the answer."""
+    spaces = request.spaces()
     load_compiled(spaces[0])
-    begin = time.monotonic()  # compiling, which happens once on a machine, does not count
-    groups = GroupSearch(spaces, rng)
-    polisher = Polisher(groups, objective or Objective(), report=_telling(progress, begin), stop=stop)
+    budget = Budget(effort.time_limit, stop)  # compiling, which happens once on a machine, does not count
+    report = _telling(progress, budget.begin)
+    groups = GroupSearch(spaces, np.random.default_rng(effort.seed), budget=budget, report=_of_deals(request, report))
+    polisher = Polisher(groups, request.objective, report=report)
+    story = Story(budget, request.objective, polisher.score)
     if policy is Policy.PAPER:
         return _result(polisher, _as_the_paper_does(groups, network))
-    states = _first_states(polisher, _Starts(int(_DEALING * evaluations), network, begin, time_limit))
+    states = _first_states(polisher, effort.evaluations, network, story)
     # A race of the best starts, then on with the winner, which cools twice: a large job's gains must not cost the small
     # ones their best machines.
     race = [
-        polisher.run(each, moves=evaluations // 20, deadline=begin + until * time_limit, hot=0.03)
-        for each, until in zip(states, _RACE, strict=False)
+        polisher.run(each, moves=effort.evaluations // 20, deadline=budget.until(share), hot=0.03)
+        for each, share in zip(states, _RACE, strict=False)
     ]
     state = min(race, key=polisher.score)
-    for until, hot in _COOLING:
-        state = polisher.run(state, moves=evaluations // 10, deadline=begin + until * time_limit, hot=hot)
+    story.tell("shapes of the best raced", state)
+    for share, hot in _COOLING:
+        state = polisher.run(state, moves=effort.evaluations // 10, deadline=budget.until(share), hot=hot)
+    story.tell("the winner cooled", state)
     result = _result(polisher, state)
     surprising = any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state))
     if surprising and len(state.owner) <= _FEW_MACHINES:
         # What the search took its plan for, it is not: the others of the race may play better.
         others = [each for each in race if each.skeletons != state.skeletons]
         result = min([result, *(_result(polisher, each) for each in others)], key=lambda one: one.score)
+    story.tell_score("cut, shared and played", result.score)
     for slack in _SLACKS:
         if not result.score.broken or polisher.score(state).broken:
             break
         polisher.tighten(slack)
-        more = time.monotonic() + 0.1 * time_limit
-        state = polisher.run(state, moves=max(1, evaluations // 20), deadline=more, hot=_COOLING[-1][1])
+        more = time.monotonic() + 0.1 * effort.time_limit
+        state = polisher.run(state, moves=max(1, effort.evaluations // 20), deadline=more, hot=_COOLING[-1][1])
         result = min(result, _result(polisher, state), key=lambda one: one.score)
+        story.tell_score(f"once more, with {slack:.1%} of the limits left unused", result.score)
     return result
 
 
-def _without(job: str, keep_from: Mapping[str, frozenset[str]], pins: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The machines a job must not use: those it is kept from, and those other jobs must use."""
-    others = (names for other, names in pins.items() if other != job)
-    return keep_from.get(job, frozenset()).union(*others)
+def _of_deals(request: Request, report: Callable[[Score], None] | None) -> Callable[[Deal], None] | None:
+    """Whoever hears of scores also hears of deals, where times are all that counts."""
+    if report is None or request.objective.needs_money:
+        return None
+    told = report
+    return lambda deal: told(request.objective.score(request.jobs, [Outcome(each) for each in deal.seconds]))
 
 
 def _played_and_searched(result: PlanResult, state: State) -> Iterator[tuple[float, float]]:
@@ -192,8 +182,9 @@ def _result(polisher: Polisher, state: State) -> PlanResult:
     plan, outcomes = finish(spaces, state, objective)
     seconds = {space.job.name: outcome.seconds for space, outcome in zip(spaces, outcomes, strict=True)}
     score = objective.score([space.job for space in spaces], outcomes)
-    tried = polisher.groups.tried + sum(space.evaluations for space in spaces)
-    return PlanResult(plan, seconds, score, tried, polisher.groups.hurried)
+    budget = polisher.groups.budget
+    tried = budget.tried + sum(space.evaluations for space in spaces)
+    return PlanResult(plan, seconds, score, tried, budget.hurried)
 
 
 def load_compiled(space: JobSpace) -> None:
@@ -208,7 +199,7 @@ def _load_dealing(space: JobSpace) -> None:
     """Price the smallest plan there is, and make a deal: all that a search calls, so that none compiles in its time."""
     slot = Slot(0, space.degrees[0])
     smallest = Skeleton(((slot, slot), (slot,)), space.plainest)
-    if space.seconds(smallest) >= 0:
+    if space.result(smallest).runs:
         space.plan(smallest)
     groups = GroupSearch([space], np.random.default_rng(0))
     groups.state(groups.combined(groups.drawn()))
@@ -221,58 +212,43 @@ def _load_polish(space: JobSpace) -> None:
     Polisher(groups, Objective()).run(nothing, moves=1, deadline=float("inf"), hot=1.0)
 
 
-@dataclass(frozen=True)
-class _Starts:
-    """What the search for starts may spend: moves in all, and a part of the time limit from `begin` on."""
-
-    moves: int
-    network: Proposing | None
-    begin: float
-    time_limit: float
-
-
-def _first_states(polisher: Polisher, given: _Starts) -> list[State]:
+def _first_states(polisher: Polisher, evaluations: int, network: Proposing | None, story: Story) -> list[State]:
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
-    begin, time_limit, groups = given.begin, given.time_limit, polisher.groups
+    groups, budget = polisher.groups, polisher.groups.budget
     found: list[State] = []
+    moves = int(_DEALING * evaluations)
     if polisher.objective.needs_money:
-        found = _frugal(polisher, begin, time_limit)
-    else:
-        groups.report = lambda deal: polisher.report(polisher.deal_score(deal)) if polisher.report else None
-    moves = int(given.moves * (_FOR_DEALS if found else 1.0)) or 1
-    deals = groups.deals(
-        moves=moves,
-        deadline=begin + _DEALING * time_limit,
-        stop=polisher.stop,
-        starts=_proposed(groups, given.network, begin + _PROPOSING * _DEALING * time_limit),
-        length=moves / (_DEALING * EVALUATIONS),
-    )
-    deals = groups.without_waiting(
-        deals, moves=moves // 2 or 1, deadline=begin + _WITHOUT * time_limit, stop=polisher.stop
-    )
+        found = _frugal(polisher)
+        story.tell("few machines for each job", min(found, key=polisher.score, default=None))
+    moves = int(moves * (_FOR_DEALS if found else 1.0)) or 1
+    proposed = _proposed(groups, network, budget.until(_PROPOSING * _DEALING))
+    if proposed:
+        story.tell("proposed by the network", groups.state(proposed[0]))
+    length = moves / (_DEALING * EVALUATIONS)
+    deals = groups.deals(moves=moves, deadline=budget.until(_DEALING), starts=proposed, length=length)
+    deals = groups.without_waiting(deals, moves=moves // 2 or 1, deadline=budget.until(_WITHOUT))
     found += [groups.state(deal) for deal in deals]
     found = sorted(found, key=polisher.score)[: len(_RACE)]
+    story.tell("machines dealt out", found[0])
     for state in found:
         for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):
-            if skeleton is None:
-                continue
-            if time.monotonic() - begin > _ARRANGING * time_limit:
-                groups.hurried = True
-                continue
-            _rearrange(polisher, state, job, space)
-    return sorted(found, key=polisher.score)
+            if skeleton is not None and not budget.is_over(_ARRANGING):
+                _rearrange(polisher, state, job, space)
+    found.sort(key=polisher.score)
+    story.tell("each job arranged anew", found[0])
+    return found
 
 
 def _rearrange(polisher: Polisher, state: State, job: int, space: JobSpace) -> None:
     """A job in the best shape on its machines, where that is better than the one it has."""
     skeleton = state.skeletons[job]
     better = arrange(space, sorted(skeleton.machines)) if skeleton else None
-    if better is None or better[1] < 0:
+    if better is None or not better[1].runs:
         return
     trial = state.copy()
-    trial.apply({job: better[0]}, {job: better[1]})
+    trial.apply({job: better[0]}, {job: better[1].seconds})
     if polisher.score(trial) < polisher.score(state):
-        state.apply({job: better[0]}, {job: better[1]})
+        state.apply({job: better[0]}, {job: better[1].seconds})
 
 
 def _telling(progress: Progress | None, begin: float) -> Callable[[Score], None] | None:
@@ -313,16 +289,16 @@ def _as_the_paper_does(groups: GroupSearch, network: Proposing | None) -> State:
     return state
 
 
-def _frugal(polisher: Polisher, begin: float, time_limit: float) -> list[State]:
+def _frugal(polisher: Polisher) -> list[State]:
     """Good choices among many ways to run each job, from a part of a machine to large groups."""
     groups, ways = polisher.groups, []
     for done, space in enumerate(groups.spaces):
         now = time.monotonic()
-        until = now + (begin + _WAYS * time_limit - now) / (len(groups.spaces) - done)
+        until = now + (groups.budget.until(_WAYS) - now) / (len(groups.spaces) - done)
         found, hurried = ways_of(
             space, rng=groups.rng, jobs=len(groups.spaces), most_centres=_centres(groups.spaces), deadline=until
         )
-        groups.hurried |= hurried
+        groups.budget.hurried |= hurried
         ways.append(found)
     return choose(groups.spaces, ways, polisher.objective, rng=groups.rng, tries=_CHOICES)
 

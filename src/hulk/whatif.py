@@ -11,13 +11,14 @@ from hulk.cost.engine import HULK, Engine
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import price_job, step_of
 from hulk.cost.report import JobPrice
-from hulk.domain.cluster import Cluster, Link, Machine, pair
+from hulk.domain.cluster import Cluster, Link, Machine, pair, restrict
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.options import Recompute
 from hulk.domain.plan import JobPlan, Plan
-from hulk.search.existing import recut, restrict
+from hulk.search.evaluate import JobSpace, Places
 from hulk.search.objective import job_cost
+from hulk.search.skeleton import skeleton_of
 
 FASTER_LINK = 10e9 / 8
 """bytes/s of the link that is tried between two regions: what a leased line does."""
@@ -74,6 +75,22 @@ class _Case:
         if same is not None and (found is None or same < found[1]):
             return plan, same
         return found
+
+
+def recut(
+    job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine
+) -> tuple[JobPlan, float] | None:
+    """The same slots with the layers cut and the batch shared anew, and its seconds a step; None where nothing fits."""
+    own = restrict(cluster, plan.machines)
+    space = JobSpace(job, own, Places.of(own), compute=compute, engine=engine)
+    skeleton = skeleton_of(plan, own)
+    if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
+        return None
+    if not space.result(skeleton).runs:
+        return None
+    again, _ = space.plan(skeleton)
+    seconds = step_of(job, again, own, compute=compute, engine=engine)
+    return None if seconds is None else (again, seconds)
 
 
 def suggest(

@@ -20,9 +20,11 @@ from hulk.io.profiles import bundled_profiles
 from hulk.planner import Policy, plan_jobs
 from hulk.propose import bundled_network
 from hulk.replan import replan
-from hulk.search import dealing, fit, polish, pool
+from hulk.search import deal_moves, dealing, fit, polish, pool, refine
+from hulk.search.budget import Effort
 from hulk.search.exact import alone, capacity, listing, solve_exactly, teams, timing
 from hulk.search.objective import Objective
+from hulk.search.request import Request
 from hulk.simulate import simulate
 from test_exact import make_cluster, make_job
 
@@ -58,10 +60,9 @@ def scene(seed: int) -> tuple[Cluster, list[Job]]:
 def test_every_objective(objective):
     for seed in range(16):
         cluster, jobs = scene(seed)
-        pins = {jobs[0].name: frozenset({cluster.machines[-1].name})} if seed % 2 else None
-        result = plan_jobs(
-            cluster, jobs, compute=COMPUTE, objective=objective, evaluations=1000, seed=seed, pins=pins, time_limit=20
-        )
+        pins = {jobs[0].name: frozenset({cluster.machines[-1].name})} if seed % 2 else {}
+        request = Request(cluster, tuple(jobs), COMPUTE, objective=objective, pins=pins)
+        result = plan_jobs(request, Effort(evaluations=1000, seed=seed, time_limit=20))
         assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
         by_name = {job.name: job for job in jobs}
         ready = [prepare(by_name[name], own, cluster, compute=COMPUTE) for name, own in result.plan.jobs.items()]
@@ -73,10 +74,9 @@ def test_the_network_and_the_paper():
     cluster, jobs = scene(5)
     many = tuple(replace(cluster.machines[i % len(cluster.machines)], name=f"m{i}") for i in range(30))
     for policy in Policy:
-        result = plan_jobs(
-            replace(cluster, machines=many), jobs, compute=COMPUTE, evaluations=400, network=bundled_network(),
-            policy=policy, time_limit=20,
-        )  # fmt: skip
+        request = Request(replace(cluster, machines=many), tuple(jobs), COMPUTE)
+        effort = Effort(evaluations=400, time_limit=20)
+        result = plan_jobs(request, effort, network=bundled_network(), policy=policy)
         assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
 
 
@@ -101,14 +101,14 @@ def test_replanning():
 
 def test_the_checks_are_on_and_reached_the_compiled_code():
     kernels = (
-        fit.fit, fit.refine, step.durations, step.step_seconds, dealing.improve, dealing.deal_out, polish.polish,
+        fit.fit, refine.refine, step.durations, step.step_seconds, dealing.improve, deal_moves.deal_out, polish.polish,
         polish.propose, pool.remember, pool.combine, listing.list_chains, alone.best_alone, timing.time_chains,
         capacity.most_microbatches, teams.best_team,
     )  # fmt: skip
     for kernel in kernels:
         assert kernel.signatures, kernel
     cluster, jobs = scene(0)
-    result = plan_jobs(cluster, jobs[:1], compute=COMPUTE, evaluations=50)
+    result = plan_jobs(Request(cluster, tuple(jobs[:1]), COMPUTE), Effort(evaluations=50))
     with pytest.raises(IndexError):
         step.seconds_of(*_broken(cluster, jobs[0], result.plan.jobs[jobs[0].name]))
 

@@ -24,9 +24,9 @@ from hulk.propose.decode import decode
 from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Network, load_network
+from hulk.search.deals import COLUMNS
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.packed import Packed, pack
-from hulk.search.recipes import COLUMNS
 
 torch.set_num_threads(1)  # tiny networks: threads would only wait for each other
 SCALE = Scale(most=60, jobs=6)

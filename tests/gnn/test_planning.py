@@ -19,6 +19,8 @@ from hulk.io.profiles import bundled_compute
 from hulk.planner import Policy, plan_in_parallel, plan_jobs
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Network
+from hulk.search.budget import Effort
+from hulk.search.request import Request
 
 LIMITS = {"time_limit": 1.0, "evaluations": 300}
 
@@ -41,14 +43,15 @@ def test_every_process_of_a_search_runs_the_network_it_was_given(tmp_path):
     cluster, jobs = scattered(3, Scale(32, 32, 3))
     network = Logged(exported(), tmp_path / "log")
     compute = bundled_compute()
-    plan_in_parallel(cluster, jobs, compute=compute, workers=2, network=network, **LIMITS)
+    plan_in_parallel(Request(cluster, tuple(jobs), compute), Effort(workers=2, **LIMITS), network=network)
     assert len(set((tmp_path / "log").read_text().split())) == 2
 
 
 def test_the_papers_policy_gives_a_plan_in_one_shot(tmp_path):
     cluster, jobs = scattered(3, Scale(32, 32, 3))
     network = Logged(exported(), tmp_path / "log")
-    result = plan_jobs(cluster, jobs, compute=bundled_compute(), network=network, policy=Policy.PAPER, **LIMITS)
+    request = Request(cluster, tuple(jobs), bundled_compute())
+    result = plan_jobs(request, Effort(**LIMITS), network=network, policy=Policy.PAPER)
     assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
     assert len((tmp_path / "log").read_text().split()) == 1
 

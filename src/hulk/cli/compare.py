@@ -75,7 +75,7 @@ def compare(
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
-    from hulk.contestant import TITLE, Effort, hulk_result
+    from hulk.contestant import TITLE, hulk_result
     from hulk.cost.compute import ComputeModel
     from hulk.cost.engine import engine_named
     from hulk.errors import HulkError
@@ -83,6 +83,7 @@ def compare(
     from hulk.io.jobs_file import load_jobs
     from hulk.io.profiles import bundled_profiles
     from hulk.search.baselines import BASELINES
+    from hulk.search.budget import Effort
 
     runner = with_headroom(engine_named(engine), headroom)
     entries = [BASELINES.get(name) for name in dict.fromkeys(baseline)] if baseline else BASELINES.entries()

@@ -110,16 +110,18 @@ def plan(
     else:
         from hulk.errors import InputError
         from hulk.planner import Policy, plan_in_parallel
+        from hulk.search.budget import Effort
+        from hulk.search.request import Request
 
         network = None if no_gnn else usable_network()
         if network is None and way is Policy.PAPER:
             raise InputError("--policy paper needs the network", hint="it could not be read; see above")
         with _Bar(objective.describe, quiet=as_json) as bar:
+            asked = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
+            effort = Effort(time_limit, evaluations, seed, workers)
             result = plan_in_parallel(
-                machines, work, compute=compute, objective=objective, time_limit=time_limit, evaluations=evaluations,
-                seed=seed, progress=bar.update, keep_from=wishes.avoid, pins=wishes.pins, stop=bar.interrupted,
-                workers=workers, network=network, policy=way, engine=runner,
-            )  # fmt: skip
+                asked, effort, network=network, policy=way, progress=bar.update, stop=bar.interrupted
+            )
         best = result.plan
         hurried = result.hurried
     price = price_plan(best, machines, work, compute=compute, engine=runner)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hulk.cli.inputs import Inputs
     from hulk.domain.cluster import Machine
-    from hulk.search.options import JobChange, Replan
+    from hulk.replan import JobChange, Replan
 
 LostOption = Annotated[list[str] | None, typer.Option(help="a machine that is gone; may be given several times")]
 JoinedOption = Annotated[list[str] | None, typer.Option(help="a file with machines that join (YAML or JSON)")]
@@ -111,6 +111,7 @@ def _load(plan: str, cluster: str, jobs: str, joined: Sequence[str]) -> tuple[In
     from hulk.cli.inputs import Inputs, read_plan
     from hulk.cost.compute import ComputeModel
     from hulk.domain.check import check_plan
+    from hulk.domain.plan import machines_used
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
     from hulk.io.joined_file import load_joined
@@ -119,8 +120,7 @@ def _load(plan: str, cluster: str, jobs: str, joined: Sequence[str]) -> tuple[In
     work = load_jobs(jobs)
     base, machines = load_joined(joined, load_cluster(cluster), cluster)
     old = read_plan(plan, replace(base, machines=(*base.machines, *machines)))
-    used = {stage.machine for own in old.jobs.values() for pipeline in own.pipelines for stage in pipeline.stages}
-    known = used.union(old.idle)
+    known = machines_used(old.jobs.values()).union(old.idle)
     base = replace(base, machines=(*base.machines, *(machine for machine in machines if machine.name in known)))
     check_plan(old, base, work)
     new = tuple(machine for machine in machines if machine.name not in known)

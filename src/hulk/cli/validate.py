@@ -39,7 +39,7 @@ def validate(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.cli.progress import parts
-    from hulk.contestant import PAPER_SYSTEMS, Effort, with_paper_systems
+    from hulk.contestant import PAPER_SYSTEMS, with_paper_systems
     from hulk.errors import InputError
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
@@ -47,6 +47,7 @@ def validate(
     from hulk.runtime.measure import Trial
     from hulk.runtime.runnable import check_engine
     from hulk.runtime.validate import validate as run_all
+    from hulk.search.budget import Effort
 
     the_cluster, the_jobs = load_cluster(cluster), load_jobs(jobs)
     try:

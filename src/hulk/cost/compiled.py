@@ -2,7 +2,7 @@
 
 Numba looks at a function's own file to see whether its kept code is still good, not at what the function calls. So the
 folder that holds the code is named after a digest of all that compiled code is made of: every source with a compiled
-function, the table of options, numba's version, and the switches that change what it compiles. Other sources, another
+function, what these import from, numba's version, and the switches that change what it compiles. Other sources, another
 folder.
 """
 
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config  # its names are made when it is imported
 
 _PACKAGE = Path(__file__).parent.parent
-_OPTIONS = _PACKAGE / "domain" / "options.py"  # its columns and codes are constants in compiled code
+_IMPORTED = re.compile(rb"^from hulk\.([\w.]+) import", re.MULTILINE)
 _USED = re.compile(rb"^@(kernel|lean|inner|maker|inlined)$", re.MULTILINE)
 _KEPT = 6  # folders of other sources that stay, the newest ones
 
@@ -94,10 +94,13 @@ def cache_folder() -> Path:
 
 
 def compiled_sources() -> list[Path]:
-    """The files with compiled functions, and the table of options, whose columns are constants in them. What these use
-    of other files must not be code or constants."""
-    sources = sorted(_PACKAGE.rglob("*.py"))
-    return [s for s in sources if s in (Path(__file__), _OPTIONS) or _USED.search(s.read_bytes())]
+    """The files with compiled functions, and those they import from: a constant that compiled code uses is a part of
+    it."""
+    texts = {source: source.read_bytes() for source in _PACKAGE.rglob("*.py")}
+    found = {source for source, text in texts.items() if source == Path(__file__) or _USED.search(text)}
+    names = {name.decode() for source in found for name in _IMPORTED.findall(texts[source])}
+    imported = {_PACKAGE.joinpath(*name.split(".")).with_suffix(".py") for name in names}
+    return sorted(found | imported.intersection(texts))
 
 
 def digest() -> str:

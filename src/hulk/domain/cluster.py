@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TypeVar
@@ -144,6 +144,30 @@ class Cluster:
     def in_region(self, region: str) -> Iterable[Machine]:
         """The machines of a region, in file order."""
         return (m for m in self.machines if m.region == region)
+
+
+def restrict(cluster: Cluster, names: Collection[str]) -> Cluster:
+    """The cluster with these machines only; regions and their links stay."""
+    kept = set(names)
+    return replace(
+        cluster,
+        machines=tuple(machine for machine in cluster.machines if machine.name in kept),
+        machine_links={ends: link for ends, link in cluster.machine_links.items() if kept.issuperset(ends)},
+    )
+
+
+def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machine]) -> Cluster:
+    """The cluster without the lost machines and with the joined ones, which get the links of their region."""
+    for machine in joined:
+        cluster.region(machine.region)
+        if cluster.has_machine(machine.name):
+            raise InputError(
+                f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already",
+                hint="give the one that joins a name of its own",
+            )
+    names = [cluster.machine(name).name for name in lost]
+    grown = replace(cluster, machines=(*cluster.machines, *joined))
+    return restrict(grown, {machine.name for machine in grown.machines}.difference(names))
 
 
 def _named(name: str, known: Mapping[str, T], what: str, cluster: str) -> T:

@@ -263,7 +263,7 @@ def options_of(job: Job, places: Sequence[int]) -> Options:
 
 def plain_value(value: Any) -> Any:
     """A value as files have it: numbers and truth values as they are, others as their text."""
-    return value if isinstance(value, int) else str(value)
+    return value if isinstance(value, int | float) else str(value)
 
 
 def normal(options: Options, replicas: int, stages: int) -> Options:

@@ -64,9 +64,14 @@ class Plan:
     waiting: Mapping[str, str] = field(default_factory=dict)
 
 
+def machines_used(plans: Iterable[JobPlan]) -> set[str]:
+    """The machines that these plans use."""
+    return {name for plan in plans for name in plan.machines}
+
+
 def idle_machines(plans: Iterable[JobPlan], machines: Iterable[str]) -> tuple[str, ...]:
     """Those of the machines that no job's plan uses, in their order."""
-    used = {name for plan in plans for name in plan.machines}
+    used = machines_used(plans)
     return tuple(name for name in machines if name not in used)
 
 

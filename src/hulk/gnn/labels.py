@@ -30,10 +30,11 @@ from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
 from hulk.propose.recipe import with_codes
 from hulk.propose.refine import starts
-from hulk.search.dealing import Deal
+from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
 from hulk.search.layouts import DEGREE, LENGTH
 from hulk.search.packed import Packed, pack
+from hulk.search.results import RUNS
 from hulk.search.spaces import spaces_of
 
 NEAR_BEST = 0.03
@@ -91,8 +92,8 @@ def make_example(
         groups = GroupSearch(spaces, np.random.default_rng([seed, search]))
         deadline = time.monotonic() + time_limit
         given = starts(groups, rng=groups.rng, network=network) if network else []
-        for deal in groups.deals(moves=budget.moves, deadline=deadline, stop=lambda: False, starts=given):
-            if (deal.seconds >= 0).all():
+        for deal in groups.deals(moves=budget.moves, deadline=deadline, starts=given):
+            if (deal.status == RUNS).all():
                 table = table_of(deal.owner, groups.packed)
                 made = _Found(groups.cost(deal), table, plain_recipes(deal, groups.packed), beside_of(deal, groups))
                 found[table.tobytes()] = made

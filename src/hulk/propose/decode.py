@@ -19,7 +19,7 @@ from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing, bundled_network
 from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
-from hulk.search.dealing import Deal, empty_deal
+from hulk.search.deals import Deal, empty_deal
 from hulk.search.packed import Packed
 
 Ints = NDArray[np.int64]

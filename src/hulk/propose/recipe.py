@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.domain.options import COLUMN, SPACE, plain_value
+from hulk.search.deals import COLUMNS
 from hulk.search.layouts import DEGREE, FIELDS, FOLDED, LAYOUT, LENGTHS, MIX, MOST_MIX, MOST_START, TOUR, TOURS, WAYS
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating]

@@ -16,7 +16,7 @@ from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing
 from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
-from hulk.search.dealing import Deal
+from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
 
 Ints = NDArray[np.int64]
@@ -38,7 +38,7 @@ def starts(
     """Proposals for a search, refined, which from then on may also order stages as the network would."""
     found = proposals(groups.packed, rng, samples=samples, network=network)
     if found.apart is not None:
-        groups.packed.tours[-1] = found.apart
+        groups.go_by(found.apart)
     return refined(groups, network, found.deals, rng, times=times, deadline=deadline)
 
 
@@ -58,7 +58,7 @@ def refined(
     best: list[Deal] = []
     for deal in deals:
         if best and time.monotonic() > deadline:
-            groups.hurried = True
+            groups.budget.hurried = True
             break
         best.append(trimmed(groups, groups.judged(deal.owner, deal.recipes)))
     for deal in best:
@@ -66,7 +66,7 @@ def refined(
     tables = np.stack([table_of(deal.owner, packed) for deal in best])
     for turn in range(times):
         if time.monotonic() > deadline:
-            groups.hurried = True
+            groups.budget.hurried = True
             break
         trial = tables.copy()
         for table in trial:

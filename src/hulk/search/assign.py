@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hulk.cost.memory import optimizer_bytes, weight_bytes
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.seeds import arrange, base_options, slots_of, tune
+from hulk.search.seeds import Found, arrange, base_options, slots_of, tune
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 
@@ -88,7 +88,7 @@ def _skeletons(space: JobSpace, rate: Rates, groups: Sequence[Sequence[list[int]
         for growing in groups:
             if size < len(growing):
                 found = arrange(space, sorted(space.pins.union(growing[size])), quick=True)
-                if found is not None and found[1] >= 0:
+                if found is not None and found[1].runs:
                     yield found[0]
 
 
@@ -117,20 +117,16 @@ def _parts(space: JobSpace, machine: int) -> Iterator[Skeleton]:
                 if len(chains[0]) > len(space.job.model.layers):
                     continue
                 options = [Skeleton(chains, s) for s in base_options(space, len(chains), len(chains[0]))]
-                best = min(options, key=lambda option: _rank(space.seconds(option)))
-                if space.seconds(best) >= 0:
-                    yield tune(space, best, space.seconds(best), rounds=1)[0]
-
-
-def _rank(seconds: float) -> float:
-    return seconds if seconds >= 0 else float("inf")
+                best = min(options, key=space.result)
+                if space.result(best).runs:
+                    yield tune(space, best, rounds=1)[0]
 
 
 def _way(space: JobSpace, skeleton: Skeleton) -> Way | None:
     dollars = space.dollars(skeleton)
     if dollars is None:
         return None
-    return Way(skeleton, frozenset(skeleton.machines), Outcome(space.seconds(skeleton), dollars))
+    return Way(skeleton, frozenset(skeleton.machines), Outcome(space.result(skeleton).seconds, dollars))
 
 
 def choose(
@@ -189,8 +185,8 @@ def _beside(space: JobSpace, way: Way, taken: set[int], members: Mapping[int, Se
     return Way(Skeleton(chains, way.skeleton.options), frozenset(new.values()), way.outcome)
 
 
-def placed_on(space: JobSpace, free: Collection[int]) -> tuple[Skeleton, float] | None:
-    """The job on some of these machines, with the seconds of a step; None where no group of them was found to hold it.
+def placed_on(space: JobSpace, free: Collection[int]) -> Found | None:
+    """The job on some of these machines, with what is known of it; None where no group of them was found to hold it.
     All of them around each place are tried first."""
     usable = space.allowed.intersection(free)
     if not usable or not space.pins <= usable:
@@ -199,7 +195,7 @@ def placed_on(space: JobSpace, free: Collection[int]) -> tuple[Skeleton, float] 
     for growing in candidate_groups(space, machine_rates(space), rng, _FEW_CENTRES, len(usable), usable):
         for group in reversed(growing):
             found = arrange(space, sorted(space.pins.union(group)), quick=True)
-            if found is not None and found[1] >= 0:
+            if found is not None and found[1].runs:
                 return found
     return None
 

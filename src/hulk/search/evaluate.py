@@ -22,8 +22,11 @@ from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
 from hulk.domain.options import COLUMN, SPACE, Options, codes_of
 from hulk.domain.plan import JobPlan
-from hulk.search.fit import fit, refine
+from hulk.search.fit import fit
+from hulk.search.refine import refine
+from hulk.search.results import Result
 from hulk.search.skeleton import Skeleton, to_job_plan
+from hulk.search.written import arrays_of
 
 _LARGE = 256
 _REFINE = 20_000_000
@@ -104,7 +107,7 @@ class JobSpace:
         self.compute = compute
         self.engine = engine
         self._books: dict[tuple[object, ...], Book] = {}
-        self._known: dict[Skeleton, float] = {}
+        self._known: dict[Skeleton, Result] = {}
         self._keep = keep
         self._rooms: dict[int, tuple[Durations, NDArray[np.float64]]] = {}
         self._names = tuple(machine.name for machine in cluster.machines)
@@ -167,12 +170,9 @@ class JobSpace:
 
     def encode(self, skeleton: Skeleton) -> Encoded:
         """The arrays that `fit` fills in."""
-        slots = np.array([slot for chain in skeleton.chains for slot in chain], np.int64).T.copy()
-        machine, ranks = slots[0], slots[1]
+        machine, ranks, starts = arrays_of(skeleton.chains)
         place = self._row[machine]
         count, replicas = len(machine), len(skeleton.chains)
-        starts = np.zeros(replicas + 1, np.int64)
-        starts[1:] = np.array([len(chain) for chain in skeleton.chains]).cumsum()
         return Encoded(
             starts=starts,
             machine=machine,
@@ -186,25 +186,25 @@ class JobSpace:
             options=np.array(codes_of(skeleton.normal_options)),
         )
 
-    def seconds(self, skeleton: Skeleton) -> float:
-        """Seconds of a step; below zero where it does not fit."""
+    def result(self, skeleton: Skeleton) -> Result:
+        """What is known of a skeleton once it is cut and shared: seconds of a step, or how far it is from running."""
         known = self._known.get(skeleton)
         if known is not None:
             return known
         self.evaluations += 1
-        seconds, _, _ = self._fit(skeleton)
+        found, _, _ = self._fit(skeleton)
         if len(self._known) >= self._keep:
             self._known.clear()
-        self._known[skeleton] = seconds
-        return seconds
+        self._known[skeleton] = found
+        return found
 
-    def _fit(self, skeleton: Skeleton) -> tuple[float, Encoded, Durations]:
+    def _fit(self, skeleton: Skeleton) -> tuple[Result, Encoded, Durations]:
         encoded = self.encode(skeleton)
         stages = len(encoded.machine)
         out, scratch = self._room(stages)
         total = self.job.global_batch // skeleton.options.microbatch_size
-        seconds = fit(self.tables(skeleton.options), encoded, out, scratch, total, np.inf)
-        return float(seconds), encoded, out
+        found = Result(*fit(self.tables(skeleton.options), encoded, out, scratch, total, np.inf))
+        return found, encoded, out
 
     def _room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:
         """Arrays to work in, kept for the sizes that come again and again."""
@@ -217,8 +217,8 @@ class JobSpace:
     def plan(self, skeleton: Skeleton, *, rounds: int = 8) -> tuple[JobPlan, float]:
         """The plan of a skeleton that fits, its cuts and shares refined in so many rounds, and the seconds of a step.
         ValueError where it does not fit: then it has no cut that could be priced."""
-        seconds, encoded, out = self._fit(skeleton)
-        if seconds < 0:
+        found, encoded, out = self._fit(skeleton)
+        if not found.runs:
             raise ValueError(f"a plan was asked of a skeleton that does not fit: {skeleton}")
         scratch = np.zeros((2, len(encoded.machine)))
         tables = self.tables(skeleton.options)
@@ -231,13 +231,13 @@ class JobSpace:
     def dollars(self, skeleton: Skeleton) -> float | None:
         """Dollars of a step, before its cuts are refined; None where the skeleton does not fit: then it has no cut that
         could be priced."""
-        seconds, encoded, out = self._fit(skeleton)
-        if seconds < 0:
+        found, encoded, out = self._fit(skeleton)
+        if found.seconds is None:
             return None
         tables = self.tables(skeleton.options)
         _, sets, _ = durations(tables, encoded, out)
         wanted = shares(tables, encoded, out, sets)
-        return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, wanted, seconds).total
+        return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, wanted, found.seconds).total
 
     def _job_plan(self, skeleton: Skeleton, encoded: Encoded) -> JobPlan:
         first, last, microbatches = encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()

@@ -64,7 +64,7 @@ def _place_waiting(spaces: Sequence[JobSpace], state: State) -> None:
             idle = set(range(len(space.cluster.machines))) - set(state.owner)
             found = placed_on(space, idle)
             if found is not None:
-                state.apply({job: found[0]}, {job: found[1]})
+                state.apply({job: found[0]}, {job: found[1].seconds})
 
 
 def _best_together(jobs: Sequence[Job], choices: Sequence[Sequence[_Made]], objective: Objective) -> list[_Made | None]:
@@ -96,7 +96,7 @@ def _together(spaces: Sequence[JobSpace], chosen: Sequence[_Made | None]) -> lis
 def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     """A skeleton's plan with cuts and shares refined; for small ones, and those whose messages keep each other waiting,
     other shapes of the same machines and other options too, each refined."""
-    if space.seconds(skeleton) < 0:
+    if not space.result(skeleton).runs:
         return []
     found = [space.plan(skeleton)]
     if sum(len(chain) for chain in skeleton.chains) > LARGE:
@@ -104,11 +104,11 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     crowded = _played(space, found[0][0]) > _CROWDED * found[0][1]
     if space.is_small(skeleton) or crowded:
         again = arrange(space, sorted(skeleton.machines), keep=12)
-        candidates = [skeleton, again[0]] if again and again[1] >= 0 else [skeleton]
+        candidates = [skeleton, again[0]] if again and again[1].runs else [skeleton]
         for candidate in candidates:
             for options in (candidate.options, *neighbours(candidate.options, space.job, fine=True)):
                 trial = Skeleton(candidate.chains, options)
-                if (space.is_small(trial) or crowded) and space.seconds(trial) >= 0:
+                if (space.is_small(trial) or crowded) and space.result(trial).runs:
                     found.append(space.plan(trial, rounds=4))
     found.sort(key=lambda made: made[1])
     near, most = (_NEAR_CROWDED, _MOST_CROWDED) if crowded else (_NEAR, _MOST)
@@ -126,7 +126,7 @@ def _played(space: JobSpace, plan: JobPlan) -> float:
 def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     """A skeleton's plan refined, and as it is: a quicker step sends more bytes an hour, and they cost."""
     found = []
-    for rounds in (8, 0) if space.seconds(skeleton) >= 0 else ():
+    for rounds in (8, 0) if space.result(skeleton).runs else ():
         plan, _ = space.plan(skeleton, rounds=rounds)
         price = price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
         if isinstance(price, JobPrice):

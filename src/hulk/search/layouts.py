@@ -142,7 +142,7 @@ def _serves_twins(packed: Packed, job: int, machine: int, count: int, power: flo
     """Whether a machine's part is of use to each of so many pipelines: it holds a layer, the optimizer's state shared
     by all of them, and is fast enough for a good part of one. `power`: FLOP/s of the whole group."""
     layers, gpus = packed.layers[job], packed.gpus[machine]
-    state, optimizer = packed.scalars[job, 0], packed.scalars[job, 1]
+    state, optimizer = packed.scalars[job, 0, 0], packed.scalars[job, 0, 1]
     need = packed.need[job] / layers * (state + optimizer / count) / (state + optimizer)
     part = gpus // count if count <= gpus else gpus
     return bool(packed.room[machine] / gpus * part >= need and layers * packed.rate[job, machine] >= 0.5 * power)

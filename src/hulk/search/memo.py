@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.arrays import Encoded
 from hulk.cost.compiled import inlined
+from hulk.search.results import LACKS, OPEN, OVER
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,14 +24,16 @@ class Memo(NamedTuple):
     """The last prices asked for, each at the place its key says, until another takes it."""
 
     keys: Ints  # [K]; 0: none
-    seconds: Floats  # [K] as `fit` returns them; nan where only `least` is known
-    least: Floats  # [K] seconds that it takes at least; 0 where it does not fit, and only a part of that was looked at
+    status: Ints  # [K] as `fit` returns it
+    value: Floats  # [K]
+    is_whole: NDArray[np.bool_]  # [K] whether what a plan lacks was counted to the end, or for a limit only in part
     first: Ints  # [M] room to work in: the first slot of each machine, −1 between calls
 
 
 def empty_memo(machines: int) -> Memo:
     """Nothing known."""
-    return Memo(np.zeros(_ROOM, np.int64), np.zeros(_ROOM), np.zeros(_ROOM), np.full(machines, -1, np.int64))
+    none, first = np.zeros(_ROOM, np.int64), np.full(machines, -1, np.int64)
+    return Memo(none, none.copy(), np.zeros(_ROOM), np.zeros(_ROOM, np.bool_), first)
 
 
 @inlined
@@ -54,24 +57,27 @@ def key_of(memo: Memo, plan: Encoded, job: int) -> int:
 
 
 @inlined
-def recall(memo: Memo, key: int, limit: float) -> float:
-    """What is known of a plan: its price, infinite where that is `limit` or more, nan where nothing helps."""
+def recall(memo: Memo, key: int, limit: float) -> tuple[int, float]:
+    """What is known of a plan: OVER where that is `limit` or more, OPEN where nothing helps."""
     at = key & (_ROOM - 1)
+    status, value = memo.status[at], memo.value[at]
     if memo.keys[at] != key:
-        return np.nan
-    if memo.least[at] >= limit:
-        return np.inf
-    seconds: float = memo.seconds[at]
-    if seconds < 0 and memo.least[at] == 0 and limit == np.inf:
-        return np.nan
-    return seconds
+        status = OPEN
+    elif status == LACKS:
+        if not memo.is_whole[at] and limit == np.inf:
+            status = OPEN
+    elif value >= limit:
+        status = OVER
+    elif status == OVER:
+        status = OPEN
+    return status, value
 
 
 @inlined
-def note(memo: Memo, key: int, seconds: float, limit: float) -> None:
-    """Take up a price; infinite: all that is known is that it is `limit` or more. Below zero under a limit: what is
-    missing was not counted to the end."""
+def note(memo: Memo, key: int, status: int, value: float, limit: float) -> None:
+    """Take up a price that was asked for under a limit."""
     at = key & (_ROOM - 1)
     memo.keys[at] = key
-    memo.seconds[at] = np.nan if seconds == np.inf else seconds
-    memo.least[at] = limit if seconds == np.inf else 0.0 if seconds < 0 and limit < np.inf else seconds
+    memo.status[at] = status
+    memo.value[at] = value
+    memo.is_whole[at] = limit == np.inf

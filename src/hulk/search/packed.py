@@ -30,6 +30,7 @@ _TABLES = (
     _FORWARD, _BACKWARD, _UPDATE, _SPLIT, _WHOLE, _TIED, _HELD_SPLIT, _HELD_WHOLE, _PEAK_SPLIT, _PEAK_WHOLE, _CUT,
     _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
 ) = range(len(_TABLES))  # fmt: skip
+_SCALARS = ("state_bytes", "optimizer_bytes", "gradient_bytes", "wire_bytes", "shared")
 _IN_TABLES = [column for column, choice in enumerate(SPACE) if choice.in_tables]
 OPTIONS = len(SPACE)
 
@@ -49,7 +50,7 @@ class Packed(NamedTuple):
     needs: Ints  # [F] what pipelines must have for it to have an effect: `hulk.domain.options.Needs`
     layers: Ints  # [J]
     kinds: Ints  # [J]
-    scalars: Floats  # [J, 5] bytes a parameter: state, optimizer, gradient, gradient on the wire; parameters shared
+    scalars: Floats  # [J, V, 5] bytes a parameter: state, optimizer, gradient, the same on the wire; parameters shared
     batch: Ints  # [J] samples of a step
     kind: Ints  # [J, P, most ranks + 1] kind of stage
     degree: Ints  # [J, most ranks + 1] the largest tensor parallel degree up to a number of GPUs
@@ -99,11 +100,14 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
     ints: list[Ints] = []
     at, int_at = 0, 0
     where = np.zeros((len(spaces), variants, len(_TABLES)), np.int64)
+    scalars = np.zeros((len(spaces), variants, len(_SCALARS)))
     for j, (space, its) in enumerate(zip(spaces, possible, strict=True)):
         for chosen in product(*(range(len(its[column])) for column in _IN_TABLES)):
             named = {SPACE[c].name: its[c][i] for c, i in zip(_IN_TABLES, chosen, strict=True)}
             tables = space.tables(replace(space.plainest, **named))
-            row = where[j, int(strides[_IN_TABLES] @ np.array(chosen))]
+            variant = int(strides[_IN_TABLES] @ np.array(chosen))
+            scalars[j, variant] = [getattr(tables, name) for name in _SCALARS]
+            row = where[j, variant]
             for field, name in enumerate(_TABLES[:-1]):
                 row[field] = at
                 floats.append(getattr(tables, name).ravel())
@@ -143,9 +147,7 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         needs=np.array([int(choice.needs) for choice in SPACE]),
         layers=np.array([len(space.job.model.layers) for space in spaces]),
         kinds=np.array([len(tables.update) for tables in firsts]),
-        scalars=np.array(
-            [(t.state_bytes, t.optimizer_bytes, t.gradient_bytes, t.wire_bytes, t.shared) for t in firsts]
-        ),
+        scalars=scalars,
         batch=np.array([space.job.global_batch for space in spaces]),
         kind=kind,
         degree=degree,
@@ -240,11 +242,11 @@ def tables_of(packed: Packed, job: int, row: Ints) -> Tables:
         packed.ring_share,
         packed.region,
         packed.capacity,
-        packed.scalars[job, 0],
-        packed.scalars[job, 1],
-        packed.scalars[job, 2],
-        packed.scalars[job, 3],
-        packed.scalars[job, 4],
+        packed.scalars[job, variant, 0],
+        packed.scalars[job, variant, 1],
+        packed.scalars[job, variant, 2],
+        packed.scalars[job, variant, 3],
+        packed.scalars[job, variant, 4],
         packed.rules,
         packed.any_blocked,
     )

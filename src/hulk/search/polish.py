@@ -12,19 +12,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inlined, inner, is_cached, kernel, maker
-from hulk.search.dealing import Deal, cost_of, draw_job, keep_pins, running_cost, taker_of, total_cost
+from hulk.cost.compiled import inlined, inner, is_cached, kernel, lean, maker
+from hulk.search.cooling import Heat
+from hulk.search.deal_moves import taker_of
+from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, empty_deal, keep_pins, running_cost, total_cost
 from hulk.search.layouts import DEGREE, LAYOUT, shape
+from hulk.search.learned import Learned, bucket_of
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS, Learned, bucket_of, change_recipe, draw_recipe, priced, size_of
+from hulk.search.recipes import change_recipe, draw_recipe, priced, size_of
 from hulk.search.reshape import drop, nearest_position, put, reshape
+from hulk.search.results import LACKS, RUNS
 from hulk.search.workspace import Workspace
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 # What happens to a job in a move, with how many ways to do it.
 _RESHAPE, _LEAVE, _ENTER, _SWAP = range(4)
-_WAYS = np.array([1, 3, 6, 1])
+INSERTIONS = 5  # ways to put a machine into pipelines as they are
+_WAYS = np.array([1, 3, INSERTIONS + 1, 1])
+# What a move is, and how likely one is drawn beside the others: where there are several jobs, and where there is one.
+MOVES = {"reshape": (55, 75), "give": (30, 10), "swap": (15, 15)}
+_CHANCES = np.cumsum(list(MOVES.values()), axis=0).T / 100
+_TO_RESHAPE, _TO_GIVE, _ = range(len(MOVES))
 
 
 class Shapes(NamedTuple):
@@ -37,21 +46,32 @@ class Shapes(NamedTuple):
     pipelines: Ints  # [J]; 0: the job waits
 
 
+class Draft(NamedTuple):
+    """What is being polished: as it is, the best so far, and room for what a move makes of it."""
+
+    now: Shapes
+    best: Shapes
+    trial: Shapes
+
+
 class Move(NamedTuple):
-    """What a move does: to up to two jobs, with up to two machines."""
+    """What a move does: to up to two jobs, with up to two machines; and room to work in."""
 
     jobs: Ints  # [2]
     what: Ints  # [2]
     old: Ints  # [2] the machine that leaves
     new: Ints  # [2] the machine that enters
+    owner: Ints  # [M]
+    recipe: Ints  # [COLUMNS]
 
 
 def empty_shapes(packed: Packed) -> Shapes:
     """Nobody has anything."""
-    jobs, machines = packed.allowed.shape
-    slots = int(packed.gpus.sum())
+    jobs, slots = len(packed.need), int(packed.gpus.sum())
+    deal = empty_deal(packed)
+    deal.status[:] = LACKS
     return Shapes(
-        Deal(np.full(machines, -1, np.int64), np.zeros((jobs, COLUMNS), np.int64), np.full(jobs, -1.0)),
+        deal,
         np.zeros((jobs, slots), np.int64),
         np.zeros((jobs, slots), np.int64),
         np.zeros((jobs, slots + 2), np.int64),
@@ -69,7 +89,7 @@ def _copy_job(source: Shapes, target: Shapes, job: int) -> None:
     target.machine[job, :slots] = source.machine[job, :slots]
     target.ranks[job, :slots] = source.ranks[job, :slots]
     target.deal.recipes[job] = source.deal.recipes[job]
-    target.deal.seconds[job] = source.deal.seconds[job]
+    target.deal.status[job], target.deal.value[job] = source.deal.status[job], source.deal.value[job]
 
 
 @kernel
@@ -92,7 +112,7 @@ def _load(source: Shapes, work: Workspace, job: int) -> None:
 
 @maker
 def _store(work: Workspace, target: Shapes, job: int, recipe: Ints, seconds: float) -> None:
-    """The pipelines on the work as a job's."""
+    """The pipelines at hand as a job's, which runs so."""
     pipelines = work.pipelines[0]
     target.pipelines[job] = pipelines
     target.starts[job, : pipelines + 1] = work.starts[: pipelines + 1]
@@ -100,7 +120,7 @@ def _store(work: Workspace, target: Shapes, job: int, recipe: Ints, seconds: flo
     target.machine[job, :slots] = work.machine[:slots]
     target.ranks[job, :slots] = work.ranks[:slots]
     target.deal.recipes[job] = recipe
-    target.deal.seconds[job] = seconds
+    target.deal.status[job], target.deal.value[job] = RUNS, seconds
 
 
 @inner
@@ -119,14 +139,14 @@ def _draw_move(packed: Packed, learned: Learned, shapes: Shapes, move: Move) -> 
     """What to do next. Returns how many jobs it touches."""
     jobs, machines = packed.allowed.shape
     owner = shapes.deal.owner
-    draw = np.random.random()
-    if draw < (0.75 if jobs == 1 else 0.55):
+    kind = np.searchsorted(_CHANCES[1 if jobs == 1 else 0], np.random.random(), side="right")
+    if kind == _TO_RESHAPE:
         move.jobs[0], move.what[0] = draw_job(packed, shapes.deal), _RESHAPE
         return 1 if shapes.pipelines[move.jobs[0]] > 0 else 0
     count = 0
     one = np.random.randint(0, machines)
     giver = owner[one]
-    if draw < 0.85:
+    if kind == _TO_GIVE:
         taker = taker_of(packed, learned, one, giver, owner)
         if taker == giver or (taker >= 0 and not packed.allowed[taker, one]):
             return 0
@@ -151,8 +171,8 @@ def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> in
     return count + 1
 
 
-@inner
-def _without(work: Workspace, machine: int, whole: bool) -> bool:
+@lean
+def without(work: Workspace, machine: int, whole: bool) -> bool:
     """Without a machine's slots, or without the pipelines it is part of; false where nothing is left or it is the
     same."""
     changed = False
@@ -174,8 +194,8 @@ def _without(work: Workspace, machine: int, whole: bool) -> bool:
     return bool(changed and work.pipelines[0] > 0)
 
 
-@inner
-def _substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -> bool:
+@lean
+def substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -> bool:
     """Another machine takes a machine's slots, as far as its GPUs go."""
     spare = packed.gpus[new]
     p = work.pipelines[0] - 1
@@ -196,8 +216,8 @@ def _substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -
     return bool(work.pipelines[0] > 0)
 
 
-@inner
-def _insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) -> bool:
+@lean
+def insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) -> bool:
     """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
     beside its nearest neighbours, or spread over several."""
     pipelines = work.pipelines[0]
@@ -255,19 +275,9 @@ def _from_recipe(packed: Packed, work: Workspace, job: int, owner: Ints, learned
 
 
 @maker
-def _make(
-    packed: Packed,
-    work: Workspace,
-    shapes: Shapes,
-    move: Move,
-    which: int,
-    way: int,
-    learned: Learned,
-    owner: Ints,
-    recipe: Ints,
-) -> bool:
-    """Lay on the work what a move makes of a job, one way of several; false where that way does not apply."""
-    job, what = move.jobs[which], move.what[which]
+def _make(packed: Packed, work: Workspace, shapes: Shapes, learned: Learned, move: Move, which: int, way: int) -> bool:
+    """Take to hand what a move makes of a job, one way of several; false where that way does not apply."""
+    job, what, owner, recipe = move.jobs[which], move.what[which], move.owner, move.recipe
     recipe[:] = shapes.deal.recipes[job]
     _load(shapes, work, job)
     if what == _RESHAPE:
@@ -276,7 +286,7 @@ def _make(
         # Some shapes only pay with other switches: a second change before judging.
         return np.random.random() >= 0.25 or reshape(packed, work, job, recipe)
     if what == _SWAP:
-        return _substitute(packed, work, job, move.old[which], move.new[which])
+        return substitute(packed, work, job, move.old[which], move.new[which])
     waits = shapes.pipelines[job] == 0
     if (what == _LEAVE and way == 2) or (what == _ENTER and way == 5):
         if not waits and np.random.random() < 0.5:
@@ -286,8 +296,8 @@ def _make(
         keep_pins(packed, owner)
         return _from_recipe(packed, work, job, owner, learned, recipe)
     if what == _LEAVE:
-        return _without(work, move.old[which], way == 1)
-    return not waits and _insert(packed, work, job, move.new[which], way)
+        return without(work, move.old[which], way == 1)
+    return not waits and insert(packed, work, job, move.new[which], way)
 
 
 @inner
@@ -306,42 +316,38 @@ def _has_pinned(packed: Packed, work: Workspace, job: int) -> bool:
 
 # Inlined for the same reason as the price.
 @inlined
-def _propose(
-    packed: Packed,
-    work: Workspace,
-    shapes: Shapes,
-    trial: Shapes,
-    learned: Learned,
-    move: Move,
-    owner: Ints,
-    recipe: Ints,
-) -> int:
+def _propose(packed: Packed, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, move: Move) -> int:
     """Draw a move and write what it makes of each job it touches to `trial`, the quickest way that fits. Returns how
     many jobs that is; 0 where nothing came of it."""
     count = _draw_move(packed, learned, shapes, move)
     for which in range(count):
-        job, quickest = move.jobs[which], -1.0
+        job, quickest = move.jobs[which], np.inf
         for way in range(_WAYS[move.what[which]]):
-            if not _make(packed, work, shapes, move, which, way, learned, owner, recipe):
+            if not _make(packed, work, shapes, learned, move, which, way):
                 continue
             if not _has_pinned(packed, work, job):
                 continue
-            seconds = priced(packed, work, job, recipe, np.inf if quickest < 0 else quickest)
-            if seconds >= 0 and (quickest < 0 or seconds < quickest):
+            status, seconds = priced(packed, work, job, move.recipe, quickest)
+            if status == RUNS and seconds < quickest:
                 quickest = seconds
-                _store(work, trial, job, recipe, seconds)
-        if quickest < 0:
+                _store(work, trial, job, move.recipe, seconds)
+        if quickest == np.inf:
             return 0
     return count
+
+
+@maker
+def _empty_move(packed: Packed) -> Move:
+    jobs, what, old, new = np.zeros((4, 2), np.int64)
+    return Move(jobs, what, old, new, np.zeros(packed.place.shape[0], np.int64), np.zeros(COLUMNS, np.int64))
 
 
 @kernel
 def propose(packed: Packed, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
-    move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
-    owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
-    count = _propose(packed, work, shapes, trial, learned, move, owner, recipe)
+    move = _empty_move(packed)
+    count = _propose(packed, work, shapes, trial, learned, move)
     return move.jobs[:count]
 
 
@@ -355,41 +361,29 @@ def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
 
 
 @kernel
-def polish(
-    packed: Packed,
-    work: Workspace,
-    shapes: Shapes,
-    best: Shapes,
-    trial: Shapes,
-    learned: Learned,
-    moves: int,
-    hot: float,
-    cold: float,
-    seed: int,
-) -> None:
-    """Anneal for so many moves, from losses of `hot` (relative) taken lightly to `cold`; the best seen goes to `best`,
-    which comes with the best so far. `trial` is room to work in."""
+def polish(packed: Packed, work: Workspace, draft: Draft, learned: Learned, moves: int, heat: Heat, seed: int) -> None:
+    """Anneal for so many moves; the best seen goes to `draft.best`, which comes with the best so far."""
     np.random.seed(seed)
-    move = Move(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64))
-    owner, recipe = shapes.deal.owner.copy(), np.zeros(COLUMNS, np.int64)
-    least = total_cost(packed, best.deal)
+    move, now, trial = _empty_move(packed), draft.now, draft.trial
+    least = total_cost(packed, draft.best.deal)
     for turn in range(moves):
-        heat = hot * (cold / hot) ** (turn / moves)
-        count = _propose(packed, work, shapes, trial, learned, move, owner, recipe)
+        warmth = heat.hot * (heat.cold / heat.hot) ** (turn / moves)
+        count = _propose(packed, work, now, trial, learned, move)
         if count == 0:
             continue
         before, after = 0.0, 0.0
         for which in range(count):
-            before += cost_of(packed, move.jobs[which], shapes.deal.seconds[move.jobs[which]])
-            after += cost_of(packed, move.jobs[which], trial.deal.seconds[move.jobs[which]])
-        loss, scale = after - before, before if count == 1 else running_cost(packed, shapes.deal)
-        if loss > 0 and np.random.random() >= np.exp(-loss / (heat * scale)):
+            job = move.jobs[which]
+            before += cost_of(packed, job, now.deal.status[job], now.deal.value[job])
+            after += cost_of(packed, job, trial.deal.status[job], trial.deal.value[job])
+        loss, scale = after - before, before if count == 1 else running_cost(packed, now.deal)
+        if loss > 0 and np.random.random() >= np.exp(-loss / (warmth * scale)):
             continue
-        accept(shapes, trial, move.jobs[:count])
-        now = total_cost(packed, shapes.deal)
-        if now < least:
-            least = now
-            copy_all(shapes, best)
+        accept(now, trial, move.jobs[:count])
+        cost = total_cost(packed, now.deal)
+        if cost < least:
+            least = cost
+            copy_all(now, draft.best)
 
 
 def is_compiled() -> bool:

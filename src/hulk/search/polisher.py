@@ -1,24 +1,27 @@
-"""`hulk.search.polish` for every objective: in pieces, so that the clock and Ctrl-C are seen, and with money."""
+"""`hulk.search.polish` for every objective, with money too."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from hulk.domain.options import options_of, places_of
-from hulk.search.dealing import Deal
+from hulk.search.budget import Pace
+from hulk.search.cooling import Heat, cool
+from hulk.search.deals import Deal
 from hulk.search.groups import GroupSearch
 from hulk.search.layouts import LAYOUT
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.polish import Shapes, accept, copy_all, empty_shapes, polish, propose
+from hulk.search.polish import Draft, Shapes, accept, copy_all, empty_shapes, polish, propose
+from hulk.search.results import RUNS, Result
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
+from hulk.search.written import read, write
 
 _COLD = 1e-6
-_CHUNK = 64
 _MOST_KNOWN = 100_000
 _WAITS = Outcome(None)
 
@@ -27,17 +30,11 @@ class Polisher:
     """Improves states by small changes. `groups` has the jobs, their tables and the recipes that served them."""
 
     def __init__(
-        self,
-        groups: GroupSearch,
-        objective: Objective,
-        *,
-        report: Callable[[Score], None] | None = None,
-        stop: Callable[[], bool] = lambda: False,
+        self, groups: GroupSearch, objective: Objective, *, report: Callable[[Score], None] | None = None
     ) -> None:
         self.groups = groups
         self.objective = objective
-        self.report = report
-        self.stop = stop
+        self._report = report
         self._trial = empty_shapes(groups.packed)
         self._jobs = [space.job for space in groups.spaces]
         self._known: dict[tuple[int, Skeleton], Outcome] = {}
@@ -48,69 +45,55 @@ class Polisher:
 
     def deal_score(self, deal: Deal) -> Score:
         """How good a deal is, by the times of its jobs."""
-        outcomes = [Outcome(float(seconds)) if seconds >= 0 else _WAITS for seconds in deal.seconds]
-        return Objective(slack=self.objective.slack).score(self._jobs, outcomes)
+        return Objective(slack=self.objective.slack).score(self._jobs, [Outcome(each) for each in deal.seconds])
 
     def tighten(self, slack: float) -> None:
         """From now on leave this share of every limit and deadline unused: what a search finds by its own price may be
         a little over when it is priced in full."""
         self.objective = replace(self.objective, slack=slack)
-        self.groups.packed.longest[:] = [job.longest_step * (1 - slack) for job in self._jobs]
+        self.groups.leave_unused(slack)
 
     def run(self, state: State, *, moves: int, deadline: float, hot: float) -> State:
-        """The best state found with so many moves, or by the deadline on the monotonic clock; it cools by moves or by
-        time, whichever is further on. `hot` is the loss, relative to the objective, that is taken lightly at first."""
+        """The best state found with so many moves, or by the deadline on the monotonic clock. `hot` is the loss,
+        relative to the objective, that is taken lightly at first."""
         shapes, best = self._shapes(state), empty_shapes(self.groups.packed)
         copy_all(shapes, best)
+        draft = Draft(shapes, best, self._trial)
         anneal = self._anneal_money if self.objective.needs_money else self._anneal
-        begin, made, done = time.monotonic(), 0, 0.0
-        while made < moves and begin < deadline and not self.stop():
-            part = min(_CHUNK, moves - made)
-            ahead = max((made + part) / moves, done)
-            warm, cold = (hot * (_COLD / hot) ** x for x in (done, ahead))
-            anneal(shapes, best, part, warm, cold)
-            made += part
-            self.groups.tried += part
-            now = time.monotonic()
-            if now >= deadline:
-                break
-            done = max(made / moves, (now - begin) / (deadline - begin))
-            self.groups.hurried |= done > made / moves
-        self.groups.hurried |= made < moves
+        cool(partial(anneal, draft), Heat(hot, _COLD), moves, Pace(moves, deadline), self.groups.budget)
         return min(state, self._state(best), key=self.score)
 
-    def _anneal(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
+    def _anneal(self, draft: Draft, moves: int, heat: Heat) -> None:
         groups = self.groups
-        seed = groups.draw_seed()
-        polish(groups.packed, groups.work, shapes, best, self._trial, groups.learned, moves, hot, cold, seed)
-        if self.report:
-            self.report(self.deal_score(best.deal))
+        polish(groups.packed, groups.work, draft, groups.learned, moves, heat, groups.draw_seed())
+        if self._report:
+            self._report(self.deal_score(draft.best.deal))
 
-    def _anneal_money(self, shapes: Shapes, best: Shapes, moves: int, hot: float, cold: float) -> None:
+    def _anneal_money(self, draft: Draft, moves: int, heat: Heat) -> None:
         """The same move by move: dollars come from the price itself."""
-        groups, jobs = self.groups, self._jobs
-        held = [self._outcome(shapes, job) for job in range(len(jobs))]
+        groups, jobs, trial = self.groups, self._jobs, draft.trial
+        held = [self._outcome(draft.now, job) for job in range(len(jobs))]
         now = self.objective.score(jobs, held)
-        least = self.objective.score(jobs, [self._outcome(best, job) for job in range(len(jobs))])
+        least = self.objective.score(jobs, [self._outcome(draft.best, job) for job in range(len(jobs))])
         for turn in range(moves):
-            heat = hot * (cold / hot) ** (turn / moves)
-            touched = propose(groups.packed, groups.work, shapes, self._trial, groups.learned, groups.draw_seed())
+            warmth = heat.hot * (heat.cold / heat.hot) ** (turn / moves)
+            touched = propose(groups.packed, groups.work, draft.now, trial, groups.learned, groups.draw_seed())
             if not touched.size:
                 continue
-            trial = list(held)
+            wanted = list(held)
             for job in touched.tolist():
-                trial[job] = self._outcome(self._trial, job)
-            after = self.objective.score(jobs, trial)
+                wanted[job] = self._outcome(trial, job)
+            after = self.objective.score(jobs, wanted)
             loss = after.energy - now.energy
-            if loss > 0 and groups.rng.random() >= np.exp(-loss / heat):
+            if loss > 0 and groups.rng.random() >= np.exp(-loss / warmth):
                 continue
-            accept(shapes, self._trial, touched)
-            held, now = trial, after
+            accept(draft.now, trial, touched)
+            held, now = wanted, after
             if now < least:
                 least = now
-                copy_all(shapes, best)
-                if self.report:
-                    self.report(least)
+                copy_all(draft.now, draft.best)
+                if self._report:
+                    self._report(least)
 
     def _outcomes_of(self, state: State) -> list[Outcome]:
         outcomes = []
@@ -127,8 +110,9 @@ class Polisher:
     def _priced(self, job: int, skeleton: Skeleton) -> Outcome:
         found = self._known.get((job, skeleton))
         if found is None:
-            dollars = self.groups.spaces[job].dollars(skeleton)
-            found = _WAITS if dollars is None else Outcome(self.groups.spaces[job].seconds(skeleton), dollars)
+            space = self.groups.spaces[job]
+            dollars = space.dollars(skeleton)
+            found = _WAITS if dollars is None else Outcome(space.result(skeleton).seconds, dollars)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[job, skeleton] = found
@@ -137,16 +121,15 @@ class Polisher:
     def _skeleton(self, shapes: Shapes, job: int) -> Skeleton | None:
         """A job's pipelines again; None where it waits."""
         pipelines = int(shapes.pipelines[job])
-        if pipelines == 0 or shapes.deal.seconds[job] < 0:
+        if pipelines == 0 or shapes.deal.status[job] != RUNS:
             return None
-        starts = shapes.starts[job, : pipelines + 1]
-        return self.groups.skeleton(job, shapes.machine[job], shapes.ranks[job], starts, shapes.deal.recipes[job])
+        chains = read(shapes.machine[job], shapes.ranks[job], shapes.starts[job], pipelines)
+        return self.groups.skeleton(job, chains, shapes.deal.recipes[job])
 
     def _state(self, shapes: Shapes) -> State:
         """Skeletons again."""
         skeletons = [self._skeleton(shapes, job) for job in range(len(self._jobs))]
-        seconds = [float(s) if made else None for made, s in zip(skeletons, shapes.deal.seconds, strict=True)]
-        return State.of(skeletons, seconds)
+        return State.of(skeletons, shapes.deal.seconds)
 
     def _shapes(self, state: State) -> Shapes:
         """A state in arrays."""
@@ -155,16 +138,12 @@ class Polisher:
         for job, (space, skeleton, seconds) in enumerate(found):
             if skeleton is None or seconds is None:
                 continue
-            slots = [slot for chain in skeleton.chains for slot in chain]
-            shapes.machine[job, : len(slots)] = [slot.machine for slot in slots]
-            shapes.ranks[job, : len(slots)] = [slot.ranks for slot in slots]
-            lengths = [len(chain) for chain in skeleton.chains]
-            shapes.starts[job, 1 : len(lengths) + 1] = np.cumsum(lengths)
-            shapes.pipelines[job] = len(lengths)
+            shapes.pipelines[job] = write(skeleton.chains, shapes.machine[job], shapes.ranks[job], shapes.starts[job])
             places = places_of(skeleton.options, space.job)
             shapes.deal.recipes[job, LAYOUT:] = places
+            shapes.deal.owner[list(skeleton.machines)] = job
             known = options_of(space.job, places)
             same = known == skeleton.options
-            shapes.deal.seconds[job] = seconds if same else space.seconds(Skeleton(skeleton.chains, known))
-            shapes.deal.owner[[slot.machine for slot in slots]] = job
+            result = Result(RUNS, seconds) if same else space.result(Skeleton(skeleton.chains, known))
+            shapes.deal.status[job], shapes.deal.value[job] = result
         return shapes

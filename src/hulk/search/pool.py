@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner, kernel, maker
-from hulk.search.dealing import Deal, cost_of
+from hulk.search.deals import COLUMNS, Deal, cost_of
 from hulk.search.packed import Packed
-from hulk.search.recipes import COLUMNS
+from hulk.search.results import RUNS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,7 +30,8 @@ class Pool(NamedTuple):
     size: Ints  # [J]
     counts: Ints  # [J, K + 1, P] machines of each place
     recipes: Ints  # [J, K + 1, COLUMNS]
-    seconds: Floats  # [J, K + 1]
+    status: Ints  # [J, K + 1]
+    value: Floats  # [J, K + 1]
 
 
 def empty_pool(packed: Packed) -> Pool:
@@ -40,6 +41,7 @@ def empty_pool(packed: Packed) -> Pool:
         np.zeros(jobs, np.int64),
         np.zeros((jobs, _ROOM + 1, places), np.int64),
         np.zeros((jobs, _ROOM + 1, COLUMNS), np.int64),
+        np.zeros((jobs, _ROOM + 1), np.int64),
         np.zeros((jobs, _ROOM + 1)),
     )
 
@@ -66,21 +68,21 @@ def _within(counts: Ints, free: Ints) -> bool:
 def remember(packed: Packed, pool: Pool, deal: Deal) -> None:
     """Take up the groups of a deal whose jobs run. Where there is no room, any other goes."""
     counts = _counted(packed, deal.owner)
-    for job in range(deal.seconds.shape[0]):
-        if deal.seconds[job] >= 0 and not _is_beaten(pool, job, counts[job], deal.seconds[job]):
-            size = _without_beaten(pool, job, counts[job], deal.seconds[job])
+    for job in range(deal.status.shape[0]):
+        if deal.status[job] == RUNS and not _is_beaten(pool, job, counts[job], deal.value[job]):
+            size = _without_beaten(pool, job, counts[job], deal.value[job])
             at = size if size < _ROOM else np.random.randint(0, _ROOM)
             pool.size[job] = min(size + 1, _ROOM)
             pool.counts[job, at] = counts[job]
             pool.recipes[job, at] = deal.recipes[job]
-            pool.seconds[job, at] = deal.seconds[job]
+            pool.status[job, at], pool.value[job, at] = RUNS, deal.value[job]
 
 
 @inner
 def _is_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> bool:
     """Whether a known group takes no longer, with no other machines."""
     for k in range(pool.size[job]):  # noqa: SIM110
-        if pool.seconds[job, k] <= seconds and _within(pool.counts[job, k], counts):
+        if pool.value[job, k] <= seconds and _within(pool.counts[job, k], counts):
             return True
     return False
 
@@ -90,12 +92,12 @@ def _without_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> int:
     """Forget groups that this one beats; how many are left."""
     left = 0
     for k in range(pool.size[job]):
-        if pool.seconds[job, k] >= seconds and _within(counts, pool.counts[job, k]):
+        if pool.value[job, k] >= seconds and _within(counts, pool.counts[job, k]):
             continue
         if left < k:
             pool.counts[job, left] = pool.counts[job, k]
             pool.recipes[job, left] = pool.recipes[job, k]
-            pool.seconds[job, left] = pool.seconds[job, k]
+            pool.status[job, left], pool.value[job, left] = RUNS, pool.value[job, k]
         left += 1
     return left
 
@@ -107,8 +109,9 @@ def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bo
     counts = _counted(packed, deal.owner)
     pool.counts[:, _ROOM] = counts
     pool.recipes[:, _ROOM] = deal.recipes
-    pool.seconds[:, _ROOM] = deal.seconds
-    chosen = np.full(deal.seconds.shape[0], _ROOM)
+    pool.status[:, _ROOM] = deal.status
+    pool.value[:, _ROOM] = deal.value
+    chosen = np.full(deal.status.shape[0], _ROOM)
     free = np.diff(packed.first_member) - counts.sum(axis=0)
     total, is_better = _cost(packed, pool, chosen), False
     trial, rest = chosen.copy(), free.copy()
@@ -127,7 +130,7 @@ def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bo
     deal.owner[:] = owner
     for job in range(chosen.shape[0]):
         deal.recipes[job] = pool.recipes[job, chosen[job]]
-        deal.seconds[job] = pool.seconds[job, chosen[job]]
+        deal.status[job], deal.value[job] = pool.status[job, chosen[job]], pool.value[job, chosen[job]]
     return True
 
 
@@ -135,7 +138,7 @@ def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bo
 def _cost(packed: Packed, pool: Pool, chosen: Ints) -> float:
     total = 0.0
     for job in range(chosen.shape[0]):
-        total += cost_of(packed, job, pool.seconds[job, chosen[job]])
+        total += cost_of(packed, job, pool.status[job, chosen[job]], pool.value[job, chosen[job]])
     return total
 
 
@@ -183,9 +186,10 @@ def _fastest(pool: Pool, job: int, free: Ints) -> int:
     """The job's fastest group among free machines; −1: there is none."""
     best, least = -1, np.inf
     for k in range(pool.size[job]):
-        if pool.seconds[job, k] < least and _within(pool.counts[job, k], free):
-            best, least = k, pool.seconds[job, k]
-    if 0 <= pool.seconds[job, _ROOM] < least and _within(pool.counts[job, _ROOM], free):
+        if pool.value[job, k] < least and _within(pool.counts[job, k], free):
+            best, least = k, pool.value[job, k]
+    is_quicker = pool.status[job, _ROOM] == RUNS and pool.value[job, _ROOM] < least
+    if is_quicker and _within(pool.counts[job, _ROOM], free):
         best = _ROOM
     return best
 

@@ -5,28 +5,24 @@ A recipe that served a job on one group is tried on the next; where none is know
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.arrays import Encoded
 from hulk.cost.compiled import inlined, inner, lean
 from hulk.domain.options import COLUMN, Needs
+from hulk.search.deals import COLUMNS, Deal
 from hulk.search.fit import fit
 from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, change_layout, draw_layout, shape, twin_layout
+from hulk.search.learned import bucket_of
 from hulk.search.memo import key_of, note, recall
 from hulk.search.packed import OPTIONS, Packed, tables_of
+from hulk.search.results import LACKS, NO_MACHINES, NO_PIPELINES, OPEN, RUNS, TOO_MANY_PIPELINES
 from hulk.search.workspace import Workspace
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-COLUMNS = LAYOUT + OPTIONS
-"""Of a recipe: its layout's, then, for each option of `SPACE`, the place of a value among those tried for the job."""
 MICROBATCH = LAYOUT + COLUMN["microbatch_size"]
-BUCKETS = 48
-NOTHING = -1e12  # seconds of a step of a job that has no machines: further from running than any that has some
 SAMPLES, FEW_SAMPLES = 24, 6
 _MOST_TWINS = 8
 _TIGHT = 6.0  # replicas of its state that a group's memory would hold: with fewer, memory decides what fits
@@ -35,38 +31,25 @@ _USUAL, _SHORT = 0, 1
 _REPLICAS, _STAGES = int(Needs.REPLICAS), int(Needs.STAGES)
 
 
-class Learned(NamedTuple):
-    """What a search has seen so far and goes by. Sums along rows, to draw from; all zero where nothing is known yet."""
-
-    served: Ints  # [J, BUCKETS, COLUMNS] the recipe that served a job last on groups of about a size
-    takers: Floats  # [P, J + 1] sums over who has a place's machines in good deals; the last is nobody
-    homes: Floats  # [J, P] sums over where a job's machines are in good deals
-
-
-def nothing_learned(packed: Packed) -> Learned:
-    """As a search begins."""
-    jobs, places = len(packed.need), packed.latency.shape[0]
-    served = np.zeros((jobs, BUCKETS, COLUMNS), np.int64)
-    return Learned(served, np.zeros((places, jobs + 1)), np.zeros((jobs, places)))
-
-
 # Inlined, so that the price is compiled once and not again for every function on the way to it.
 @inlined
-def price(packed: Packed, work: Workspace, job: int, owner: Ints, recipe: Ints, limit: float) -> float:
-    """Seconds of a step of a job by a recipe, infinite where they are known to be `limit` or more; below zero where it
-    does not fit."""
-    return priced(packed, work, job, recipe, limit) if shape(packed, work, job, owner, recipe[:LAYOUT]) else -1e9
+def price(packed: Packed, work: Workspace, job: int, owner: Ints, recipe: Ints, limit: float) -> tuple[int, float]:
+    """Status and value of a job by a recipe, OVER where a step is known to take `limit` seconds or more."""
+    status, value = LACKS, NO_PIPELINES
+    if shape(packed, work, job, owner, recipe[:LAYOUT]):
+        status, value = priced(packed, work, job, recipe, limit)
+    return status, value
 
 
 @inlined
-def priced(packed: Packed, work: Workspace, job: int, recipe: Ints, limit: float) -> float:
-    """Seconds of a step by the pipelines at hand, with a recipe's options, infinite where they are known to be `limit`
-    or more; below zero where that does not fit."""
+def priced(packed: Packed, work: Workspace, job: int, recipe: Ints, limit: float) -> tuple[int, float]:
+    """Status and value of the pipelines at hand with a recipe's options, OVER where a step is known to take `limit`
+    seconds or more."""
     pipelines = work.pipelines[0]
     stages = work.starts[pipelines]
     total = packed.batch[job] // packed.codes[job, MICROBATCH - LAYOUT, recipe[MICROBATCH]]
     if total < pipelines:
-        return -1e8
+        return LACKS, TOO_MANY_PIPELINES + pipelines - total
     for n in range(stages):
         place = packed.place[work.machine[n]]
         work.place[n] = place
@@ -85,13 +68,13 @@ def priced(packed: Packed, work: Workspace, job: int, recipe: Ints, limit: float
         work.options,
     )
     key = key_of(work.memo, encoded, job)
-    known = recall(work.memo, key, limit)
-    if not np.isnan(known):
-        return known
+    status, value = recall(work.memo, key, limit)
+    if status != OPEN:
+        return status, value
     scratch = work.scratch[: 2 * stages].reshape((2, stages))
-    seconds: float = fit(tables_of(packed, job, recipe[LAYOUT:]), encoded, work.out, scratch, total, limit)
-    note(work.memo, key, seconds, limit)
-    return seconds
+    status, value = fit(tables_of(packed, job, recipe[LAYOUT:]), encoded, work.out, scratch, total, limit)
+    note(work.memo, key, status, value, limit)
+    return status, value
 
 
 @lean
@@ -179,44 +162,30 @@ def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: 
         change_layout(packed, job, gpus, replicas, recipe[:LAYOUT])
 
 
-@lean
-def bucket_of(gpus: int) -> int:
-    """Groups of about this size share what served them."""
-    return min(BUCKETS - 1, int(2 * np.log2(gpus) + 0.5))
-
-
 @inlined
 def look(
-    packed: Packed,
-    work: Workspace,
-    job: int,
-    owner: Ints,
-    recipe: Ints,
-    served: Ints,
-    samples: int,
-    limit: float,
-    chosen: Ints,
-) -> float:
-    """The job on the machines `owner` gives it: by its recipe, by one that served on such a size, by one a little
-    different, and by `samples` drawn ones; by many drawn ones where there is none. The best goes to `chosen`;
-    where nothing fits, the one that is nearest to it, with seconds below zero. Infinite where what fits takes `limit`
-    seconds or more."""
+    packed: Packed, work: Workspace, job: int, deal: Deal, served: Ints, samples: int, limit: float
+) -> tuple[int, float]:
+    """The job on the machines a deal gives it: by its recipe, by one that served on such a size, by one a little
+    different, and by `samples` drawn ones; by many drawn ones where there is none. The best becomes its recipe, and its
+    status and value are returned; OVER where what runs takes `limit` seconds or more."""
+    owner, chosen = deal.owner, deal.recipes[job]
     gpus, replicas = size_of(packed, job, owner)
-    chosen[:] = recipe
+    best, least = LACKS, NO_MACHINES
     if gpus == 0:
-        return NOTHING
+        return best, least
     bucket = bucket_of(gpus)
-    best, trial = NOTHING, np.empty(COLUMNS, np.int64)
-    known = recipe[DEGREE] > 0 or served[job, bucket, DEGREE] > 0
+    trial = np.empty(COLUMNS, np.int64)
+    known = chosen[DEGREE] > 0 or served[job, bucket, DEGREE] > 0
     tries = 2 + max(samples, 0 if known else SAMPLES)
     for i in range(tries + 1):
         if i == 0:
-            if recipe[DEGREE] == 0:
+            if chosen[DEGREE] == 0:
                 continue
-            trial[:] = recipe
+            trial[:] = chosen
         elif i == 1:
             trial[:] = served[job, bucket]
-            if trial[DEGREE] == 0 or np.array_equal(trial, recipe):
+            if trial[DEGREE] == 0 or np.array_equal(trial, chosen):
                 continue
         elif i < 2 + _MOST_TWINS and samples == SAMPLES and replicas < _TIGHT:
             frugal_recipe(packed, job, gpus, i - 1, trial)
@@ -229,10 +198,10 @@ def look(
             change_recipe(packed, job, gpus, replicas, trial)
             while np.random.random() < 0.5:
                 change_recipe(packed, job, gpus, replicas, trial)
-        seconds = price(packed, work, job, owner, trial, min(best, limit) if best >= 0 else limit)
-        if (seconds >= 0 and seconds < best) or (best < 0 and seconds > best):
-            best = seconds
+        status, value = price(packed, work, job, owner, trial, min(least, limit) if best < LACKS else limit)
+        if status < best or (status == best and value < least):
+            best, least = status, value
             chosen[:] = trial
-    if 0 <= best < np.inf:
+    if best == RUNS:
         served[job, bucket] = chosen
-    return best
+    return best, least

@@ -10,11 +10,15 @@ import numpy as np
 
 from hulk.domain.options import Options, Recompute, Schedule, Sync, neighbours
 from hulk.search.evaluate import JobSpace
+from hulk.search.results import Result
 from hulk.search.skeleton import Chain, Skeleton, Slot
 
 _SANDWICH = 64
 _FEW = 10
 _BREADS = 4
+
+Found = tuple[Skeleton, Result]
+"""A skeleton, and what is known of it."""
 
 
 def tour(space: JobSpace, machines: Sequence[int], start: int | None = None) -> list[int]:
@@ -133,27 +137,26 @@ def base_options(space: JobSpace, pipelines: int, stages: int) -> list[Options]:
     return made
 
 
-def tune(space: JobSpace, skeleton: Skeleton, seconds: float, *, rounds: int = 9) -> tuple[Skeleton, float]:
+def tune(space: JobSpace, skeleton: Skeleton, *, rounds: int = 9) -> Found:
     """One option after the other to its best value, until none helps."""
+    best = space.result(skeleton)
     for _ in range(rounds):
-        before = seconds
+        before = best
         for options in list(neighbours(skeleton.options, space.job)):
             trial = Skeleton(skeleton.chains, options)
-            cost = space.seconds(trial)
-            if 0 <= cost < seconds or seconds < cost < 0:
-                skeleton, seconds = trial, cost
-        if seconds == before:
+            result = space.result(trial)
+            if result < best:
+                skeleton, best = trial, result
+        if best == before:
             break
-    return skeleton, seconds
+    return skeleton, best
 
 
-def arrange(
-    space: JobSpace, machines: Sequence[int], *, keep: int = 2, quick: bool = False
-) -> tuple[Skeleton, float] | None:
+def arrange(space: JobSpace, machines: Sequence[int], *, keep: int = 2, quick: bool = False) -> Found | None:
     """The best shape found for a job on these machines, all of them used, or None where the job may use none of them.
 
-    Where no shape fits, the answer is the one closest to fitting, with seconds below zero. `quick` tries fewer
-    shapes, and first with the options that served this job best the last time.
+    Where no shape fits, the answer is the one closest to fitting. `quick` tries fewer shapes, and first with the
+    options that served this job best the last time.
     """
     usable = [machine for machine in machines if machine in space.allowed]
     if not usable:
@@ -161,7 +164,7 @@ def arrange(
     order = tour(space, usable)
     layers = len(space.job.model.layers)
     tied = any(layer.tied for layer in space.job.model.layers)
-    found: list[tuple[float, Skeleton]] = []
+    found: list[Found] = []
     seen: set[tuple[Chain, ...]] = set()
     degrees = space.degrees
     if quick:
@@ -180,16 +183,16 @@ def arrange(
                 tried.insert(0, replace(favourite, shard_optimizer=len(chains) > 1))
             for options in tried:
                 skeleton = Skeleton(chains, options)
-                found.append((space.seconds(skeleton), skeleton))
-                if found[-1][0] >= 0 and (options.recompute is Recompute.FULL or (quick and favourite is not None)):
+                found.append((skeleton, space.result(skeleton)))
+                if found[-1][1].runs and (options.recompute is Recompute.FULL or (quick and favourite is not None)):
                     break
     if not found:
         return None
-    found.sort(key=lambda entry: rank(entry[0]))
+    found.sort(key=lambda entry: entry[1])
     few = 1 if quick else keep
-    tuned = [tune(space, skeleton, seconds, rounds=1 if quick else 9) for seconds, skeleton in found[:few]]
-    best = min(tuned, key=lambda entry: rank(entry[1]))
-    if best[1] >= 0:
+    tuned = [tune(space, skeleton, rounds=1 if quick else 9) for skeleton, _ in found[:few]]
+    best = min(tuned, key=lambda entry: entry[1])
+    if best[1].runs:
         space.favourites[_likeness(best[0].chains)] = best[0].options
     return best
 
@@ -197,8 +200,3 @@ def arrange(
 def _likeness(chains: tuple[Chain, ...]) -> tuple[bool, bool]:
     """Shapes that like the same options: with replicas or without, with stages or without."""
     return len(chains) > 1, max(len(chain) for chain in chains) > 1
-
-
-def rank(seconds: float) -> float:
-    """Fitting plans by time, then the others by how far they are from fitting."""
-    return seconds if seconds >= 0 else 1e30 - seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hulk.domain.cluster import Cluster
 from hulk.domain.options import Options, normal
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 
@@ -60,3 +61,13 @@ def to_job_plan(
             row += 1
         pipelines.append(Pipeline(tuple(stages), share))
     return JobPlan(tuple(pipelines), skeleton.normal_options)
+
+
+def skeleton_of(plan: JobPlan, cluster: Cluster) -> Skeleton:
+    """What search would have changed to get this plan."""
+    number = {machine.name: i for i, machine in enumerate(cluster.machines)}
+    chains = tuple(
+        tuple(Slot(number[stage.machine], stage.tensor_parallel) for stage in pipeline.stages)
+        for pipeline in plan.pipelines
+    )
+    return Skeleton(chains, plan.options)

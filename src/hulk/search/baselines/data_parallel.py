@@ -12,9 +12,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import Options, Recompute, Sync
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Found, Scene, best_options, one_after_the_other
+from hulk.search.baselines.scene import Scene, best_options, one_after_the_other
 from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import slots_of, tour, tune
+from hulk.search.seeds import Found, slots_of, tour, tune
 from hulk.search.skeleton import Slot
 
 
@@ -103,4 +103,4 @@ def _tuned(space: JobSpace, replicas: Sequence[Slot]) -> Found | None:
         if microbatch * len(chains) <= space.job.global_batch
     ]
     found = best_options(space, chains, options)
-    return None if found is None else tune(space, *found)
+    return None if found is None else tune(space, found[0])

@@ -14,8 +14,8 @@ from hulk.domain.job import Job
 from hulk.search.baselines.genome import IDLE, Genome, genome_cost, random_genome, skeleton_of, vary_grid
 from hulk.search.baselines.groups import settle, side_by_side
 from hulk.search.baselines.result import BaselineResult
-from hulk.search.baselines.scene import Found, Scene
-from hulk.search.seeds import tour, tune
+from hulk.search.baselines.scene import Scene
+from hulk.search.seeds import Found, tour, tune
 
 EVALUATIONS = 5_000
 _POPULATION = 40
@@ -92,8 +92,8 @@ def finish(name: str, scene: Scene, genome: Genome) -> BaselineResult:
     for j in scene.runnable:
         space = scene.spaces[j]
         skeleton = skeleton_of(space, tuned.group(j), tuned.grids[j])
-        seconds = -1.0 if skeleton is None else space.seconds(skeleton)
-        found = (skeleton, seconds) if skeleton is not None and seconds >= 0 else None
+        found = (skeleton, space.result(skeleton)) if skeleton is not None else None
+        found = found if found is not None and found[1].runs else None
         found = found or settle(scene, space, frozenset(tuned.group(j)))
         if found is not None:
             known[j] = found
@@ -109,8 +109,8 @@ def tuned_genome(scene: Scene, genome: Genome) -> Genome:
         skeleton = skeleton_of(space, genome.group(j), grids[j])
         if skeleton is None:
             continue
-        better, seconds = tune(space, skeleton, space.seconds(skeleton))
-        if seconds >= 0 and len(better.chains) <= space.job.global_batch // better.options.microbatch_size:
+        better, result = tune(space, skeleton)
+        if result.runs and len(better.chains) <= space.job.global_batch // better.options.microbatch_size:
             grids[j] = replace(grids[j], options=better.options)
     return replace(genome, grids=tuple(grids))
 

@@ -17,6 +17,7 @@ from hulk.search.baselines.groups import shares
 from hulk.search.baselines.scene import Scene
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost
+from hulk.search.results import LACKS, NO_MACHINES, Result
 from hulk.search.seeds import slots_of, tour
 from hulk.search.skeleton import Skeleton, Slot
 
@@ -71,8 +72,8 @@ def genome_cost(scene: Scene, genome: Genome) -> float:
     for j in scene.runnable:
         space = scene.spaces[j]
         skeleton = skeleton_of(space, genome.group(j), genome.grids[j])
-        seconds = -1e9 if skeleton is None else space.seconds(skeleton)
-        total += job_cost(space.job, seconds) if seconds >= 0 else job_cost(space.job, None) * (1 + log1p(-seconds))
+        result = Result(LACKS, NO_MACHINES) if skeleton is None else space.result(skeleton)
+        total += job_cost(space.job, result.seconds) * (1.0 if result.runs else 1 + log1p(result.value))
     return total
 
 

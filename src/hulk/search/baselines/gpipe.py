@@ -13,9 +13,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import GPIPE, Options, Recompute, Schedule
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Found, Scene, best_options, one_after_the_other, tours
+from hulk.search.baselines.scene import Scene, best_options, one_after_the_other, tours
 from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import slots_of
+from hulk.search.seeds import Found, slots_of
 from hulk.search.skeleton import Chain
 
 _LOOKAHEAD = (0, 2, 8, 32)

@@ -8,9 +8,10 @@ from math import inf
 from hulk.domain.job import Job
 from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult
-from hulk.search.baselines.scene import Found, Scene
+from hulk.search.baselines.scene import Scene
 from hulk.search.evaluate import JobSpace
 from hulk.search.objective import job_cost, time_cost
+from hulk.search.seeds import Found
 
 Groups = tuple[frozenset[int], ...]
 """The machines of each job, in the order of the jobs; no machine twice."""
@@ -108,7 +109,7 @@ def _row(space: JobSpace, machines: Sequence[int]) -> int:
 def cost(scene: Scene, groups: Groups) -> float:
     """The default objective of a deal, by a quick look at each group."""
     found = [scene.arranged(space, group, quick=True) for space, group in zip(scene.spaces, groups, strict=True)]
-    return sum(job_cost(job, None if f is None else f[1]) for job, f in zip(scene.jobs, found, strict=True))
+    return sum(job_cost(job, None if f is None else f[1].seconds) for job, f in zip(scene.jobs, found, strict=True))
 
 
 def repair(scene: Scene, groups: Groups) -> Groups:

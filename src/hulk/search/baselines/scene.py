@@ -20,13 +20,11 @@ from hulk.domain.options import Options
 from hulk.search.assign import state_bytes
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.evaluate import JobSpace, Places
-from hulk.search.seeds import arrange, tour
+from hulk.search.seeds import Found, arrange, tour
 from hulk.search.skeleton import Chain, Skeleton
 from hulk.units import format_size
 
 _CLIQUE_STARTS = 16
-
-Found = tuple[Skeleton, float]
 
 
 @dataclass
@@ -107,7 +105,7 @@ class Scene:
         key = (space.job.name, group, quick)
         if key not in self._arranged:
             found = arrange(space, sorted(group), quick=quick) if group else None
-            fits = found is not None and found[1] >= 0
+            fits = found is not None and found[1].runs
             self._arranged[key] = found if fits else self.arranged(space, group) if quick else None
         return self._arranged[key]
 
@@ -163,8 +161,8 @@ def one_after_the_other(
 
 def best_options(space: JobSpace, chains: tuple[Chain, ...], tried: Iterable[Options]) -> Found | None:
     """The best of several options for the same chains; None where none fits."""
-    priced = [(skeleton, space.seconds(skeleton)) for skeleton in (Skeleton(chains, options) for options in tried)]
-    return min((found for found in priced if found[1] >= 0), key=lambda found: found[1], default=None)
+    priced = [(skeleton, space.result(skeleton)) for skeleton in (Skeleton(chains, options) for options in tried)]
+    return min((found for found in priced if found[1].runs), key=lambda found: found[1], default=None)
 
 
 def tours(space: JobSpace, machines: Sequence[int]) -> list[list[int]]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hulk.cost.arrays import SCHEDULE, Encoded, Tables
 from hulk.cost.compiled import inner, kernel
 from hulk.cost.step import ALL, durations, stage_memory, step_seconds
+from hulk.search.cut import set_warmup
 from hulk.search.exact.bounds import all_work
 from hulk.search.exact.case import Case, Room, room_for
 from hulk.search.exact.chains import FOUND, NOTHING, Chains, write_chain
@@ -14,7 +15,6 @@ from hulk.search.exact.listing import Lister
 from hulk.search.exact.mode import Mode
 from hulk.search.exact.plans import Known, Replicas, plan_of, to_beat
 from hulk.search.exact.timing import pipeline_at_least
-from hulk.search.fit import set_warmup
 
 
 class Single(NamedTuple):

@@ -63,7 +63,7 @@ class JobSolver:
     def _seed(self, usable: Sequence[int], limit: float) -> Known:
         """The search's own seed, or where that is not faster, that nothing below `limit` is known."""
         seed = arrange(self._space, usable)
-        if seed is not None and seed[1] >= 0:
+        if seed is not None and seed[1].runs:
             plan, seconds = self._space.plan(seed[0])
             if seconds < limit:
                 return Known(seconds, plan, exact=True)

@@ -11,10 +11,10 @@ from hulk.cost.arrays import BY_REGION, FITS, RING, SCHEDULE, SYNC, Bools, Encod
 from hulk.cost.compiled import inner, maker
 from hulk.cost.step import ALL, durations, seconds_of, step_seconds
 from hulk.cost.sync import is_apart, set_bytes, shared_holders
+from hulk.search.cut import set_warmup
 from hulk.search.exact.case import Case, Offer, Room
 from hulk.search.exact.chains import Chains, write_chain
 from hulk.search.exact.sync_bounds import sync_at_least
-from hulk.search.fit import set_warmup
 
 
 class Team(NamedTuple):

@@ -10,9 +10,9 @@ from hulk.cost.arrays import SCHEDULE, Durations, Encoded, Floats
 from hulk.cost.compiled import inner, kernel
 from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.step import durations
+from hulk.search.cut import set_warmup
 from hulk.search.exact.case import Case, Room
 from hulk.search.exact.chains import Chains, write_chain
-from hulk.search.fit import set_warmup
 
 
 class ChainTimes(NamedTuple):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hulk.search import moves
+from hulk.replan.changes import Changes
 from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import rank, tune
+from hulk.search.seeds import tune
 from hulk.search.skeleton import Skeleton
 
 _BEAM = 6
@@ -21,9 +21,10 @@ Way = tuple[str, Skeleton]
 """What was done, in words, machines as {number} (`told` has the names), and what came out."""
 
 
-def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
+def repairs(changes: Changes, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
     """Ways to go on without the machines `lost`, one machine after the other: the replicas they were in are dropped,
     their neighbours take their layers, or a spare machine takes their place. The quickest few; all of them fit."""
+    space = changes.space
     free = set(spare) & space.allowed
     beam: list[Way] = [("", skeleton)]
     for machine in lost:
@@ -33,33 +34,33 @@ def repairs(space: JobSpace, skeleton: Skeleton, lost: Sequence[int], spare: Ite
                 options.append((words, before))
                 continue
             others = (words, "its other replicas go on") if "replicas" not in words else (words,)
-            options.append((_join(*others), moves.without_chains_of(before, machine)))
-            options.append(
-                (_join(words, f"its neighbours take over from {{{machine}}}"), moves.without(before, machine))
-            )
+            options.append((_join(*others), changes.without(before, machine, whole=True)))
+            taken_over = _join(words, f"its neighbours take over from {{{machine}}}")
+            options.append((taken_over, changes.without(before, machine)))
             for other in _near(space, machine, free - before.machines):
-                changed = moves.substitute(space, before, machine, other)
-                options.append((_join(words, f"{{{other}}} takes the place of {{{machine}}}"), changed))
+                replaced = _join(words, f"{{{other}}} takes the place of {{{machine}}}")
+                options.append((replaced, changes.substitute(before, machine, other)))
         beam = _best(space, [(words, made) for words, made in options if made is not None], _BEAM)
     return _tuned(space, beam)
 
 
-def growths(space: JobSpace, skeleton: Skeleton, spare: Iterable[int], rng: np.random.Generator) -> list[Way]:
+def growths(changes: Changes, skeleton: Skeleton, spare: Iterable[int], rng: np.random.Generator) -> list[Way]:
     """Ways to take spare machines in, one more each time, as long as the step gets shorter."""
+    space = changes.space
     free = set(spare) & space.allowed
     found: list[Way] = []
-    words, seconds = "", space.seconds(skeleton)
+    words, seconds = "", space.result(skeleton).value
     while free and len(found) < _MOST_GROWTH:
         options: list[Way] = []
         for machine in _near(space, next(iter(sorted(skeleton.machines))), free):
             joined = _join(words, f"{{{machine}}} joins")
             for _ in range(_DRAWS):
-                options += [(joined, made) for made in moves.insertions(space, skeleton, machine, rng)]
+                options += [(joined, made) for made in changes.insertions(skeleton, machine, rng)]
         best = _tuned(space, _best(space, options, 1))
-        if not best or space.seconds(best[0][1]) >= seconds * (1 - 1e-3):
+        if not best or space.result(best[0][1]).value >= seconds * (1 - 1e-3):
             break
         words, skeleton = best[0]
-        seconds = space.seconds(skeleton)
+        seconds = space.result(skeleton).value
         free -= skeleton.machines
         found.append((words, skeleton))
     return found
@@ -89,7 +90,7 @@ def _near(space: JobSpace, machine: int, free: set[int]) -> list[int]:
 def _best(space: JobSpace, options: Sequence[Way], most: int) -> list[Way]:
     """The quickest options, each skeleton once."""
     each = {skeleton: words for words, skeleton in reversed(options)}
-    ranked = sorted(each, key=lambda skeleton: rank(space.seconds(skeleton)))
+    ranked = sorted(each, key=space.result)
     return [(each[skeleton], skeleton) for skeleton in ranked[:most]]
 
 
@@ -97,12 +98,9 @@ def _tuned(space: JobSpace, ways: Iterable[Way]) -> list[Way]:
     """With the options that suit them now; those that do not fit even so are left out."""
     made: list[Way] = []
     for words, skeleton in ways:
-        seconds = space.seconds(skeleton)
-        if skeleton.options.microbatch_size in space.microbatches:
-            tuned, seconds = tune(space, skeleton, seconds)
-        else:
-            tuned = skeleton
-        if seconds >= 0:
+        known = skeleton.options.microbatch_size in space.microbatches
+        tuned, result = tune(space, skeleton) if known else (skeleton, space.result(skeleton))
+        if result.runs:
             made.append((words, tuned))
     return made
 

@@ -11,9 +11,8 @@ from hulk.cost.moving import overlap, shards_held
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan
+from hulk.replan.matching import match
 from hulk.search.evaluate import Places
-from hulk.search.existing import machines_of
-from hulk.search.matching import match
 
 _KEEP = 0.5  # bytes: of two ways that move as much, the one with fewer other names
 
@@ -41,7 +40,7 @@ def names_for(
     """Machine of the new plans → the machine of its kind that takes its part, so that the least bytes move in all.
     Those `fixed` keep their names; those `taken` are for others. None where too few of a kind are left."""
     rows: dict[int, list[str]] = {}
-    for name in dict.fromkeys(name for plan in new.values() for name in machines_of(plan) if name not in fixed):
+    for name in dict.fromkeys(name for plan in new.values() for name in plan.machines if name not in fixed):
         rows.setdefault(kinds[name], []).append(name)
     columns: dict[int, list[str]] = {}
     for name, kind in kinds.items():

@@ -16,27 +16,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
-from hulk.domain.check import check_plan
-from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.cluster import Cluster, Machine, change_cluster, restrict
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan
+from hulk.domain.plan import JobPlan, Plan, machines_used
 from hulk.planner import PlanResult, plan_jobs
 from hulk.propose.network import Proposing
-from hulk.search.combining import Choice, best_ways
+from hulk.replan.answer import Replan, answer
+from hulk.replan.changes import Changes, changes_of
+from hulk.replan.combining import Choice, best_ways
+from hulk.replan.repair import growths, repairs
+from hulk.replan.scene import Option, Scene
+from hulk.search.budget import Effort
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
-from hulk.search.existing import change_cluster, machines_of, restrict, skeleton_of
 from hulk.search.forked import side_by_side
 from hulk.search.objective import job_cost
-from hulk.search.options import CLEARLY, JobChange, Option, Refused, Replan, Scene, payback
-from hulk.search.repair import growths, repairs, told
-from hulk.search.waiting import why_waiting
+from hulk.search.request import Request
+from hulk.search.skeleton import skeleton_of
 
 _SEED_STEP = 1_000_003
 # From so many seeds is everything planned anew, on more than a few machines from fewer; so many searches at a time.
@@ -79,14 +81,14 @@ def replan(
     stay = scene.option(scene.whole, {})
     assert stay is not None
     if not left.machines:
-        return _answer(scene, stay, (), "")
+        return answer(scene, stay, (), "")
     if not scene.broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
-        return _answer(scene, stay, (), f"{what}: nothing changes")
+        return answer(scene, stay, (), f"{what}: nothing changes")
     planner = _Replanner(scene, seed, evaluations, time.monotonic() + time_limit, network)
     best = planner.best(stay)
     note = "" if best.how or scene.broken else "nothing changes: no change pays back within the horizon"
-    return _answer(scene, best, planner.tried, note)
+    return answer(scene, best, planner.tried, note)
 
 
 class _Replanner:
@@ -110,12 +112,22 @@ class _Replanner:
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
+    @cached_property
+    def changes(self) -> dict[str, Changes]:
+        """What can be done to each job's pipelines."""
+        return dict(zip(self.spaces, changes_of(list(self.spaces.values())), strict=True))
+
     def best(self, stay: Option) -> Option:
         """The best of all ways."""
         first = self.grow(self.repair(stay))
-        self.tried += [self.settled(option) for option in (first, *self.together())]
-        self.tried += [self.settled(option) for option in self.joined()]
+        self.keep([first, *self.together()])
+        self.keep(self.joined())
         return min((first, *self.tried), key=_rank)
+
+    def keep(self, options: Sequence[Option]) -> None:
+        """Note these, as they are and settled: what is settled ranks no worse, and of the others one may be the plan
+        that would pay back, though not within the horizon."""
+        self.tried += [*options, *(self.settled(option) for option in options)]
 
     def repair(self, option: Option) -> Option:
         """Every job that lost a machine goes on as well as it can, the weightiest first; or it waits."""
@@ -123,8 +135,9 @@ class _Replanner:
             space, old = self.spaces[job.name], self.scene.plan.jobs[job.name]
             spare = self.scene.spare(option)
             number = self.scene.number
-            lost = [number[name] for name in machines_of(old) if name in self.scene.lost]
-            ways = repairs(space, skeleton_of(old, self.scene.every), lost, [number[name] for name in spare])
+            lost = [number[name] for name in old.machines if name in self.scene.lost]
+            free = [number[name] for name in spare]
+            ways = repairs(self.changes[job.name], skeleton_of(old, self.scene.every), lost, free)
             options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
@@ -171,7 +184,7 @@ class _Replanner:
         made: list[Option | None] = []
         if own is not None:
             free = [self.scene.number[name] for name in spare]
-            ways = growths(space, skeleton_of(own, self.scene.every), free, rng)
+            ways = growths(self.changes[job.name], skeleton_of(own, self.scene.every), free, rng)
             made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
         if own is None or job.name in self.weighty:
             made.append(self._anew(option, job, spare))
@@ -183,7 +196,7 @@ class _Replanner:
         scene = self.scene
         jobs = [job for job in scene.jobs if self.spaces[job.name].allowed]
         broken = [job for job in scene.broken if job in jobs]
-        taken = {name for own in scene.whole.values() for name in machines_of(own)}
+        taken = machines_used(scene.whole.values())
         made: list[Option | None] = []
         if len(broken) > 1 and (near := restrict(scene.left, scene.number.keys() - taken - scene.lost)).machines:
             plans = self._plan(near, broken, self.evaluations // 4, 0.3)
@@ -222,8 +235,8 @@ class _Replanner:
     def _anew(self, option: Option, job: Job, spare: Sequence[str]) -> Option | None:
         """One job planned anew on its own machines, those it shares left out, and the spare ones."""
         own = option.plans.get(job.name) or self.scene.plan.jobs.get(job.name)
-        others = {m for name, plan in option.plans.items() if name != job.name for m in machines_of(plan)}
-        names = {*spare, *(machines_of(own) if own else ())} - others - self.scene.lost
+        others = machines_used(plan for name, plan in option.plans.items() if name != job.name)
+        names = {*spare, *(own.machines if own else ())} - others - self.scene.lost
         near = restrict(self.scene.left, names)
         if not self.spaces[job.name].allowed.intersection(self.scene.number[machine.name] for machine in near.machines):
             return None
@@ -252,87 +265,10 @@ class _Replanner:
         self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float, seed: int
     ) -> Callable[[], PlanResult]:
         scene = self.scene
-        return partial(
-            plan_jobs, cluster, jobs, compute=scene.compute, engine=scene.engine, evaluations=evaluations, seed=seed,
-            time_limit=max(share * (self.deadline - time.monotonic()), 0.5),
-            keep_from=scene.keep_from, network=self.network,
-        )  # fmt: skip
+        request = Request(cluster, tuple(jobs), scene.compute, scene.engine, keep_from=scene.keep_from)
+        effort = Effort(max(share * (self.deadline - time.monotonic()), 0.5), evaluations, seed)
+        return partial(plan_jobs, request, effort, network=self.network)
 
 
 def _rank(option: Option) -> tuple[float, float, float, int]:
     return option.rank
-
-
-def _answer(scene: Scene, chosen: Option, tried: Sequence[Option], note: str) -> Replan:
-    """The chosen option as a checked plan, told job by job, with the better one that does not pay back, if there is."""
-    left = scene.left
-    waiting = {job.name: _why(scene, job, chosen) for job in scene.jobs if job.name not in chosen.plans}
-    used = {name for own in chosen.plans.values() for name in machines_of(own)}
-    plan = Plan(
-        {job.name: chosen.plans[job.name] for job in scene.jobs if job.name in chosen.plans},
-        tuple(machine.name for machine in left.machines if machine.name not in used),
-        waiting,
-    )
-    check_plan(plan, left, scene.jobs)
-    changes = tuple(_change(scene, chosen, job, waiting.get(job.name, "")) for job in scene.jobs)
-    return Replan(left, plan, changes, max(chosen.move_s.values(), default=0.0), _refused(scene, chosen, tried), note)
-
-
-def _why(scene: Scene, job: Job, chosen: Option) -> str:
-    if not scene.left.machines:
-        return "no machine is left"
-    if job.name in scene.plan.waiting and not chosen.how:
-        return scene.plan.waiting[job.name]
-    space = JobSpace(job, scene.left, Places.of(scene.left), compute=scene.compute, engine=scene.engine)
-    return why_waiting(space, alone=len(scene.jobs) == 1)
-
-
-def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
-    name = job.name
-    old, new = scene.plan.jobs.get(name), chosen.plans.get(name)
-    moves = chosen.moves.get(name, ())
-    before, after = scene.before.get(name), chosen.seconds.get(name)
-    needing = {move.target for move in moves}
-    kept = machines_of(old).keys() & machines_of(new).keys() - needing if old and new else set()
-    pays = None
-    if name in scene.whole and before is not None and after is not None and name in chosen.how:
-        pays = payback([(job, before, 0.0)], [(job, after, chosen.pause_s[name])])
-    return JobChange(
-        job=name,
-        before_s=before,
-        after_s=after,
-        how=_how(scene, chosen, name),
-        stays=tuple(machine for machine in (machines_of(new) if new else ()) if machine in kept),
-        moves=moves,
-        move_s=chosen.move_s.get(name, 0.0),
-        payback_s=pays,
-        reason=reason,
-    )
-
-
-def _how(scene: Scene, chosen: Option, name: str) -> str:
-    """What was done with a job, in words; for one that lost nothing and is no quicker, also for whom."""
-    before, after = scene.before[name], chosen.seconds.get(name)
-    words = told(chosen.how.get(name, ""), [machine.name for machine in scene.every.machines])
-    if before is not None and after is None:
-        words = "stopped"
-    if not words or name not in scene.whole or before is None or (after is not None and after < before):
-        return words
-    had = machines_of(scene.whole[name]).keys()
-    takers = [
-        other
-        for other, own in chosen.plans.items()
-        if other != name and other in chosen.how and had & machines_of(own).keys()
-    ]
-    return f"{words}, makes room for {', '.join(takers)}" if takers else words
-
-
-def _refused(scene: Scene, chosen: Option, tried: Sequence[Option]) -> Refused | None:
-    """The plan that would be best in the long run, where it is another one than the chosen."""
-    same_jobs = [option for option in tried if option.seconds.keys() == chosen.seconds.keys()]
-    best = min(same_jobs, key=scene.running_cost, default=chosen)
-    saves = 1 - scene.running_cost(best) / scene.running_cost(chosen) if chosen.seconds else 0.0
-    pays = payback(scene.terms(chosen), scene.terms(best)) if saves >= CLEARLY else None
-    return (
-        None if pays is None or pays <= scene.horizon else Refused(saves, max(best.move_s.values(), default=0.0), pays)
-    )

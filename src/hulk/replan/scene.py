@@ -1,9 +1,9 @@
-"""Whole plans to go on by after the cluster has changed, with what they take, and the report on the one chosen."""
+"""Whole plans to go on by after the cluster has changed, with what they take, and how they are ranked."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,14 +14,12 @@ from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan
-from hulk.search.existing import keep_gpus, machines_of
-from hulk.search.naming import alike, names_for, renamed, reordered
+from hulk.domain.plan import JobPlan, Plan, idle_machines, machines_used
+from hulk.replan.gpus import keep_gpus
+from hulk.replan.naming import alike, names_for, renamed, reordered
+from hulk.replan.payback import Term, effective_seconds
+from hulk.replan.repair import with_others
 from hulk.search.objective import job_cost
-from hulk.search.repair import with_others
-
-Term = tuple[Job, float | None, float]
-"""A job, its seconds a step (None: it waits), and the seconds that it stands still first."""
 
 RESTART = 60.0
 """Seconds a job that ran stands still whenever its plan changes, besides what moves: to stop, start and connect."""
@@ -29,45 +27,7 @@ RESTART = 60.0
 CLEARLY = 0.01
 """Share of its time that a job which lost nothing, or others by it, must gain before its plan changes."""
 
-# Of a horizon that is all spent on moving, this share counts as work: a job that moves is better than one that waits.
-_LEAST_SHARE = 1e-3
 _MOST_ORDERS = 3  # names, then the order of pipelines, then names again: each makes the moves fewer
-
-
-def effective_seconds(step: float, move: float, horizon: float) -> float:
-    """Seconds a step over the whole horizon, the seconds it takes to move first included: horizon / steps done."""
-    share = 1 - move / horizon
-    return step / share if share > _LEAST_SHARE else step / _LEAST_SHARE * (move / horizon)
-
-
-def total_cost(terms: Iterable[Term], horizon: float) -> float:
-    """The objective with the time to move spread over the horizon (seconds; may be infinite)."""
-    return sum(
-        job_cost(job, None if step is None else effective_seconds(step, move, horizon)) for job, step, move in terms
-    )
-
-
-def payback(before: Iterable[Term], after: Iterable[Term]) -> float | None:
-    """Seconds after which `after`, its moves included, has done as much as `before`; None where it never has."""
-    old, new = list(before), list(after)
-
-    def behind(horizon: float) -> bool:
-        return total_cost(new, horizon) > total_cost(old, horizon)
-
-    if behind(float("inf")) or total_cost(new, float("inf")) == total_cost(old, float("inf")):
-        return None
-    longest = max((move for *_, move in new), default=0.0)
-    if longest == 0:
-        return 0.0
-    low, high = 0.0, longest
-    while behind(high):
-        low, high = high, 2 * high
-        if high > 1e15:
-            return None
-    while high - low > 1e-6 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if behind(middle) else (low, middle)
-    return high
 
 
 @dataclass(frozen=True)
@@ -118,7 +78,7 @@ class Scene:
         hit = [
             job
             for job in self.jobs
-            if job.name in self.plan.jobs and self.lost & machines_of(self.plan.jobs[job.name]).keys()
+            if job.name in self.plan.jobs and self.lost.intersection(self.plan.jobs[job.name].machines)
         ]
         return tuple(sorted(hit, key=lambda job: -job_cost(job, self.before[job.name])))
 
@@ -138,10 +98,9 @@ class Scene:
         """Machine that is left → its kind; those of a kind are alike."""
         return alike(self.left, self.keep_from)
 
-    def spare(self, option: Option) -> list[str]:
+    def spare(self, option: Option) -> tuple[str, ...]:
         """Machines that are left and that nothing runs on."""
-        used = {name for own in option.plans.values() for name in machines_of(own)}
-        return [machine.name for machine in self.left.machines if machine.name not in used]
+        return idle_machines(option.plans.values(), (machine.name for machine in self.left.machines))
 
     def terms(self, option: Option) -> list[Term]:
         """The jobs as the objective sees them."""
@@ -188,7 +147,7 @@ class Scene:
 
     def kinds_of(self, plan: JobPlan) -> Counter[int]:
         """How many machines of each kind a plan uses."""
-        return Counter(self.kind_of[name] for name in machines_of(plan))
+        return Counter(self.kind_of[name] for name in plan.machines)
 
     def job_rank(self, job: Job, step: float, pause: float) -> float:
         """The part of `Option.rank`'s objective of a job that runs, with the seconds that it stands still first."""
@@ -221,11 +180,9 @@ class Scene:
         changed = {name: own for name, own in plans.items() if name not in kept}
         if not changed:
             return kept, {}
-        taken = {name for own in kept.values() for name in machines_of(own)}
-        before = {
-            machine for name in changed if name in self.plan.jobs for machine in machines_of(self.plan.jobs[name])
-        }
-        shared = taken & before & {machine for own in changed.values() for machine in machines_of(own)}
+        taken = machines_used(kept.values())
+        before = machines_used(self.plan.jobs[name] for name in changed if name in self.plan.jobs)
+        shared = taken & before & machines_used(changed.values())
         for fixed in (shared, set()) if shared else (set(),):
             found = self._named(changed, taken, fixed)
             placed = None if found is None else self._placed(kept, found[0])
@@ -237,7 +194,7 @@ class Scene:
         self, plans: Mapping[str, JobPlan], taken: Collection[str], fixed: Collection[str]
     ) -> tuple[Mapping[str, JobPlan], dict[str, str]] | None:
         """The plans on those of their alike machines, and with their pipelines in that order, that move the least."""
-        names = {machine: machine for own in plans.values() for machine in machines_of(own)}
+        names = {machine: machine for own in plans.values() for machine in own.machines}
         for _ in range(_MOST_ORDERS):
             others = names_for(self.jobs, self.plan.jobs, plans, self.kind_of, taken=taken, fixed=fixed, lost=self.lost)
             if others is None:
@@ -267,68 +224,7 @@ class Scene:
             made = own if name in kept else keep_gpus(own, self.plan.jobs.get(name), self.every, taken)
             if made is None:
                 return None
-            for stage in (stage for pipeline in made.pipelines for stage in pipeline.stages):
+            for stage in made.stages:
                 taken.setdefault(stage.machine, set()).update(stage.gpus)
             placed[name] = made
         return placed
-
-
-@dataclass(frozen=True)
-class JobChange:
-    """What becomes of one job. Seconds a step; None where it does not run.
-
-    how        in words; empty where nothing changes
-    stays      machines that keep what they have and need nothing more
-    payback_s  seconds after which a quicker step has made up for the move; None where it was no choice
-    """
-
-    job: str
-    before_s: float | None
-    after_s: float | None
-    how: str
-    stays: tuple[str, ...]
-    moves: tuple[Move, ...]
-    move_s: float
-    payback_s: float | None
-    reason: str = ""
-
-    @property
-    def changed(self) -> bool:
-        """Whether the job goes on by another plan."""
-        return bool(self.how)
-
-    @property
-    def from_checkpoint(self) -> bool:
-        """Whether some of its state survives on no machine, so that it goes back to its last checkpoint."""
-        return any(move.source is None for move in self.moves)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A better plan that is not made: what it would save of the objective, and when it would have paid back."""
-
-    saves: float
-    move_s: float
-    payback_s: float
-
-
-@dataclass(frozen=True)
-class Replan:
-    """The cluster and the plan from now on, what that means for each job, and the seconds until all have moved."""
-
-    cluster: Cluster
-    plan: Plan
-    jobs: tuple[JobChange, ...]
-    move_s: float
-    refused: Refused | None
-    note: str
-
-    @property
-    def changed(self) -> bool:
-        """Whether any job's plan changes."""
-        return any(job.changed for job in self.jobs)
-
-    @property
-    def stopped(self) -> tuple[str, ...]:
-        """Jobs that ran and cannot run any more."""
-        return tuple(job.job for job in self.jobs if job.before_s is not None and job.after_s is None)

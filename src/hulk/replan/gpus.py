@@ -1,4 +1,4 @@
-"""Plans that exist already, for search: read back as skeletons, cut again, and kept on the GPUs they have."""
+"""Which GPUs of its machines a new plan uses: those that hold most of its layers, so that little has to move."""
 
 from __future__ import annotations
 
@@ -7,71 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import Engine
-from hulk.cost.price import step_of
-from hulk.domain.cluster import Cluster, Machine
-from hulk.domain.job import Job
+from hulk.domain.cluster import Cluster
 from hulk.domain.plan import JobPlan, Stage
-from hulk.errors import InputError
-from hulk.search.evaluate import JobSpace, Places
-from hulk.search.matching import match
-from hulk.search.skeleton import Skeleton, Slot
-
-
-def machines_of(plan: JobPlan) -> dict[str, None]:
-    """The machines a plan uses, each once, in the order of the plan."""
-    return dict.fromkeys(stage.machine for pipeline in plan.pipelines for stage in pipeline.stages)
-
-
-def restrict(cluster: Cluster, names: Collection[str]) -> Cluster:
-    """The cluster with these machines only; regions and their links stay."""
-    kept = set(names)
-    return replace(
-        cluster,
-        machines=tuple(machine for machine in cluster.machines if machine.name in kept),
-        machine_links={ends: link for ends, link in cluster.machine_links.items() if kept.issuperset(ends)},
-    )
-
-
-def change_cluster(cluster: Cluster, lost: Sequence[str], joined: Sequence[Machine]) -> Cluster:
-    """The cluster without the lost machines and with the joined ones, which get the links of their region."""
-    for machine in joined:
-        cluster.region(machine.region)
-        if cluster.has_machine(machine.name):
-            raise InputError(
-                f"machine {machine.name!r} joins, but is in cluster {cluster.name!r} already",
-                hint="give the one that joins a name of its own",
-            )
-    names = [cluster.machine(name).name for name in lost]
-    grown = replace(cluster, machines=(*cluster.machines, *joined))
-    return restrict(grown, {machine.name for machine in grown.machines}.difference(names))
-
-
-def skeleton_of(plan: JobPlan, cluster: Cluster) -> Skeleton:
-    """What search would have changed to get this plan."""
-    number = {machine.name: i for i, machine in enumerate(cluster.machines)}
-    chains = tuple(
-        tuple(Slot(number[stage.machine], stage.tensor_parallel) for stage in pipeline.stages)
-        for pipeline in plan.pipelines
-    )
-    return Skeleton(chains, plan.options)
-
-
-def recut(
-    job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine
-) -> tuple[JobPlan, float] | None:
-    """The same slots with the layers cut and the batch shared anew, and its seconds a step; None where nothing fits."""
-    own = restrict(cluster, machines_of(plan))
-    space = JobSpace(job, own, Places.of(own), compute=compute, engine=engine)
-    skeleton = skeleton_of(plan, own)
-    if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
-        return None
-    if space.seconds(skeleton) < 0:
-        return None
-    again, _ = space.plan(skeleton)
-    seconds = step_of(job, again, own, compute=compute, engine=engine)
-    return None if seconds is None else (again, seconds)
+from hulk.replan.matching import match
 
 
 def keep_gpus(
@@ -80,12 +18,12 @@ def keep_gpus(
     """The plan with GPU numbers chosen anew, so that many layers are on GPUs that hold them: stages as wide as old ones
     take their GPUs, the others the free ones with most of their layers. None where a machine has too few beside those
     `taken` by other jobs."""
-    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    stages = plan.stages
     rows: dict[str, list[int]] = {}
     for row, stage in enumerate(stages):
         rows.setdefault(stage.machine, []).append(row)
     before: dict[str, list[Stage]] = {}
-    for stage in (stage for pipeline in (old.pipelines if old else ()) for stage in pipeline.stages):
+    for stage in old.stages if old else ():
         before.setdefault(stage.machine, []).append(stage)
     chosen: dict[int, tuple[int, ...]] = {}
     for name, own in rows.items():

@@ -1,0 +1,109 @@
+"""Where the layers of a pipeline are cut, compiled: its slowest stage is made as fast as it can be, memory permitting.
+
+For a given limit on a stage's time, filling the stages from the first to the last as far as limit and memory allow is
+optimal; what was filled says which limit would be the next to make a difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hulk.cost.arrays import SCHEDULE, SHARD, Encoded, Tables
+from hulk.cost.compiled import lean
+from hulk.cost.step import stage_memory
+from hulk.domain.options import ALL_AHEAD
+
+Ints = NDArray[np.int64]
+
+_NEAR, _NARROW = 1.1, 1e-6  # of the limits: the first to try, over the least there is; how close to end
+
+
+@lean
+def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last: Ints) -> tuple[int, float, float]:
+    """Fill pipeline p's stages up to `limit` seconds a microbatch. Returns how many layers found no room, the slowest
+    stage's seconds, and the least limit that would fill them otherwise."""
+    begin, end = plan.starts[p], plan.starts[p + 1]
+    layers = tables.cut.shape[0]
+    shards = plan.microbatches.shape[0] if plan.options[SHARD] == 1 else 1
+    a, slowest, following = 0, 0.0, np.inf
+    for n in range(begin, end):
+        k, t = plan.kind[n], plan.ranks[n]
+        start = tables.forward[k, a] + tables.backward[k, a]
+        # The largest b for which the stage fits in time, then in memory: both grow with b, so halve the range.
+        low, high = a - 1, layers - 1 - (end - 1 - n)  # every later stage needs a layer
+        most = high
+        while low < high:
+            b = (low + high + 1) // 2
+            if tables.forward[k, b + 1] + tables.backward[k, b + 1] - start <= limit:
+                low = b
+            else:
+                high = b - 1
+        if low < most:
+            following = min(following, tables.forward[k, low + 2] + tables.backward[k, low + 2] - start)
+        room, sends, held = tables.capacity[plan.place[n]], n + 1 < end, plan.warmup[n]
+        if low >= a and stage_memory(tables, a, low, t, held, sends, shards)[0] > room:
+            low, high = a - 1, low - 1
+            while low < high:
+                b = (low + high + 1) // 2
+                if stage_memory(tables, a, b, t, held, sends, shards)[0] <= room:
+                    low = b
+                else:
+                    high = b - 1
+        if low < a:
+            return layers - a, slowest, following
+        first[n], last[n] = a, low
+        slowest = max(slowest, tables.forward[k, low + 1] + tables.backward[k, low + 1] - start)
+        a = low + 1
+    return layers - a, slowest, following
+
+
+@lean
+def cut(tables: Tables, plan: Encoded, p: int) -> int:
+    """Cut pipeline p so that its slowest stage is as fast as possible. Returns how many layers find no room at all."""
+    begin, end = plan.starts[p], plan.starts[p + 1]
+    most, fastest = 0.0, 0.0
+    layers = tables.cut.shape[0]
+    for n in range(begin, end):
+        k = plan.kind[n]
+        whole = tables.forward[k, layers] + tables.backward[k, layers]
+        most = max(most, whole)
+        fastest += 1.0 / whole
+    missing, high, _ = fill(tables, plan, p, most, plan.first, plan.last)
+    if missing > 0:
+        return missing
+    low = 1.0 / fastest * 0.999  # no cut beats the work spread evenly over the stages' speeds
+    middle, is_filled = _NEAR * low, True  # where the best cut is mostly found; after that, halve the range
+    while high - low > _NARROW * high:
+        missing, slowest, following = fill(tables, plan, p, middle, plan.first, plan.last)
+        is_filled = missing == 0
+        if is_filled:
+            high = slowest
+        else:
+            low = following
+        middle = 0.5 * (low + high)
+    if not is_filled:
+        fill(tables, plan, p, high, plan.first, plan.last)
+    return 0
+
+
+@lean
+def same_pipeline(plan: Encoded, p: int, q: int) -> bool:
+    """Whether two pipelines are made of the same kinds of slots in the same places, and so are cut alike."""
+    a, b = plan.starts[p], plan.starts[q]
+    if plan.starts[p + 1] - a != plan.starts[q + 1] - b:
+        return False
+    for i in range(plan.starts[p + 1] - a):
+        if plan.kind[a + i] != plan.kind[b + i] or plan.place[a + i] != plan.place[b + i]:
+            return False
+        if plan.warmup[a + i] != plan.warmup[b + i]:
+            return False
+    return True
+
+
+@lean
+def set_warmup(plan: Encoded, p: int, microbatches: int) -> None:
+    """Forwards before the first backward, as `hulk.domain.options.Schedule.warmup` says it."""
+    begin, end, extra = plan.starts[p], plan.starts[p + 1], plan.options[SCHEDULE]
+    for n in range(begin, end):
+        plan.warmup[n] = microbatches if extra == ALL_AHEAD else min(microbatches, end - n + extra)
