@@ -20,9 +20,9 @@ from hulk.io.profiles import bundled_profiles
 from hulk.planner import Policy, plan_jobs
 from hulk.propose import bundled_network
 from hulk.replan import replan
-from hulk.search import deal_moves, dealing, exact_chains, exact_combine, fit, polish, pool, refine
+from hulk.search import deal_moves, dealing, fit, polish, pool, refine
 from hulk.search.budget import Effort
-from hulk.search.exact import solve_exactly
+from hulk.search.exact import alone, capacity, listing, solve_exactly, teams, timing
 from hulk.search.objective import Objective
 from hulk.search.request import Request
 from hulk.simulate import simulate
@@ -102,7 +102,8 @@ def test_replanning():
 def test_the_checks_are_on_and_reached_the_compiled_code():
     kernels = (
         fit.fit, refine.refine, step.durations, step.step_seconds, dealing.improve, deal_moves.deal_out, polish.polish,
-        polish.propose, pool.remember, pool.combine, exact_chains.list_chains, exact_combine.combine,
+        polish.propose, pool.remember, pool.combine, listing.list_chains, alone.best_alone, timing.time_chains,
+        capacity.most_microbatches, teams.best_team,
     )  # fmt: skip
     for kernel in kernels:
         assert kernel.signatures, kernel
