@@ -19,7 +19,7 @@ from hulk.errors import InputError
 from hulk.io.gpus import gpu
 from hulk.io.joined_file import load_joined
 from hulk.planner import plan_jobs
-from hulk.replan import replan
+from hulk.replan import Change, replan
 from hulk.replan.payback import effective_seconds, payback
 from hulk.search.budget import Effort
 from hulk.search.request import Request
@@ -32,7 +32,11 @@ DAY = 86400.0
 def again(*, plan=None, cluster=None, jobs=None, **options):
     options = {"horizon": DAY, "evaluations": 300, "time_limit": 60.0} | options
     cluster, jobs = cluster or small.cluster(), jobs or small.jobs()
-    result = replan(plan or small.plan(), cluster, jobs, compute=small.compute(), **options)
+    change = Change(**{name: tuple(options.pop(name)) for name in ("lost", "joined") if name in options})
+    effort = Effort(**{name: options.pop(name) for name in ("evaluations", "time_limit", "seed") if name in options})
+    asked = {name: options.pop(name) for name in ("engine", "keep_from") if name in options}
+    request = Request(cluster, tuple(jobs), small.compute(), **asked)
+    result = replan(plan or small.plan(), request, change, effort=effort, **options)
     check_plan(result.plan, result.cluster, jobs)
     return result
 

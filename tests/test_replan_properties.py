@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 
 import numpy as np
@@ -20,7 +19,7 @@ from hulk.io.cluster_file import read_cluster
 from hulk.io.jobs_file import read_jobs
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
-from hulk.replan import replan
+from hulk.replan import Change, replan
 from hulk.replan.naming import alike, renamed
 from hulk.search.budget import Effort
 from hulk.search.objective import job_cost
@@ -64,10 +63,9 @@ class Drawn:
     horizon: float
 
     def again(self, plan: Plan, cluster: Cluster, *, lost: tuple[str, ...] = (), joined: tuple[Machine, ...] = ()):
-        return replan(
-            plan, cluster, self.jobs, lost=lost, joined=joined, horizon=self.horizon, compute=small.compute(),
-            evaluations=200, time_limit=120.0,
-        )  # fmt: skip
+        request = Request(cluster, self.jobs, small.compute())
+        effort = Effort(evaluations=200, time_limit=120.0)
+        return replan(plan, request, Change(lost, joined), horizon=self.horizon, effort=effort)
 
 
 def shuffled(plan: Plan, cluster: Cluster, rng: np.random.Generator) -> Plan:
@@ -151,13 +149,12 @@ def test_with_nothing_lost_and_none_joined_nothing_changes():
 
 def test_a_seed_that_serves_the_planner_badly_serves_replanning_no_worse_than_most():
     cluster, jobs = irregular(2)
-    search = partial(plan_jobs, jobs=jobs, compute=small.compute(), evaluations=4000, time_limit=300.0)
-    plan = search(cluster, seed=0).plan
+    request, effort = Request(cluster, tuple(jobs), small.compute()), Effort(evaluations=4000, time_limit=300.0)
+    plan = plan_jobs(request, effort).plan
     gone = plan.jobs[jobs[0].name].machines[0]
-    result = replan(
-        plan, cluster, jobs, lost=[gone], horizon=3650 * 86400.0, compute=small.compute(), evaluations=4000, seed=3,
-        time_limit=300.0,
-    )  # fmt: skip
+    result = replan(plan, request, Change((gone,)), horizon=3650 * 86400.0, effort=replace(effort, seed=3))
     after = {change.job: change.after_s for change in result.jobs}
     cost = sum(job_cost(job, after[job.name]) for job in jobs)
-    assert cost <= 1.01 * median(search(result.cluster, seed=other).cost for other in range(6))
+    assert cost <= 1.01 * median(
+        plan_jobs(replace(request, cluster=result.cluster), replace(effort, seed=other)).cost for other in range(6)
+    )

@@ -39,7 +39,6 @@ from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 from hulk.search.story import Story
 
-_SEED_STEP = 1_000_003
 # Shares of the time limit, the first one of the moves as well: until machines are dealt out, until they are once more
 # without the jobs that must wait, until each group's shape was searched more widely, until each racer has raced, until
 # the winner has cooled, each time from a lower heat.
@@ -101,8 +100,7 @@ def plan_in_parallel(
     depends on the seed and on how many there are, not on how many cores there are. Otherwise as `plan_jobs`."""
     load_compiled(request.spaces()[0])
     searches = [
-        partial(plan_jobs, request, replace(effort, seed=effort.seed + _SEED_STEP * i), network=network, policy=policy)
-        for i in range(1, effort.workers)
+        partial(plan_jobs, request, effort.beside(i), network=network, policy=policy) for i in range(1, effort.workers)
     ]
     own = partial(plan_jobs, request, effort, network=network, policy=policy, progress=progress, stop=stop)
     found = side_by_side(own, searches, stop=stop)

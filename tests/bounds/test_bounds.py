@@ -19,7 +19,7 @@ from hulk.domain.job import Job
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import Policy, plan_jobs
 from hulk.propose import bundled_network
-from hulk.replan import replan
+from hulk.replan import Change, replan
 from hulk.search import deal_moves, dealing, fit, polish, pool, refine
 from hulk.search.budget import Effort
 from hulk.search.exact import alone, capacity, listing, solve_exactly, teams, timing
@@ -90,10 +90,8 @@ def test_the_exact_solver():
 
 
 def test_replanning():
-    found = replan(
-        small.plan(), small.cluster(), small.jobs(), lost=["rome-2"], horizon=3e6, compute=small.compute(),
-        evaluations=300, time_limit=10,
-    )  # fmt: skip
+    request, effort = Request(small.cluster(), small.jobs(), small.compute()), Effort(evaluations=300, time_limit=10)
+    found = replan(small.plan(), request, Change(("rome-2",)), horizon=3e6, effort=effort)
     assert "rome-2" not in {
         stage.machine for own in found.plan.jobs.values() for p in own.pipelines for stage in p.stages
     }

@@ -14,6 +14,7 @@ import typer
 
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.price import EngineOption, JsonOption
+from hulk.cli.verbose import VerboseOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def plan(
     policy: PolicyOption = "search",
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -108,6 +110,7 @@ def plan(
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
         hurried = False
     else:
+        from hulk.cli.verbose import told
         from hulk.errors import InputError
         from hulk.planner import Policy, plan_in_parallel
         from hulk.search.budget import Effort
@@ -116,7 +119,7 @@ def plan(
         network = None if no_gnn else usable_network()
         if network is None and way is Policy.PAPER:
             raise InputError("--policy paper needs the network", hint="it could not be read; see above")
-        with _Bar(objective.describe, quiet=as_json) as bar:
+        with told(verbose), _Bar(objective.describe, quiet=as_json or verbose) as bar:
             asked = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
             effort = Effort(time_limit, evaluations, seed, workers)
             result = plan_in_parallel(

@@ -11,6 +11,7 @@ import typer
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.verbose import VerboseOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def replan(
     no_gnn: NoGnnOption = False,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
@@ -58,10 +60,14 @@ def replan(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.cli.screen import print_json
+    from hulk.cli.verbose import told
     from hulk.cost.engine import engine_named
     from hulk.io.files import check_output
     from hulk.io.plan_file import dump_plan, save_plan
+    from hulk.replan import Change
     from hulk.replan import replan as plan_again
+    from hulk.search.budget import Effort
+    from hulk.search.request import Request
 
     seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
     inputs, machines = _load(plan, cluster, jobs, joined or [])
@@ -70,11 +76,11 @@ def replan(
     if strangers:
         typer.echo(f"warning: not in the plan, and left out: {', '.join(strangers)} (see hulk plan)", err=True)
     announce_compilation(search=True)
-    result = plan_again(
-        inputs.plan, inputs.cluster, inputs.jobs, lost=lost or [], joined=machines, horizon=seconds,
-        compute=inputs.compute, seed=seed, time_limit=time_limit, evaluations=evaluations,
-        network=None if no_gnn else usable_network(), engine=runner,
-    )  # fmt: skip
+    request = Request(inputs.cluster, inputs.jobs, inputs.compute, runner)
+    change, effort = Change(tuple(lost or ()), tuple(machines)), Effort(time_limit, evaluations, seed)
+    network = None if no_gnn else usable_network()
+    with told(verbose):
+        result = plan_again(inputs.plan, request, change, horizon=seconds, effort=effort, network=network)
     if out:
         save_plan(result.plan, out, cluster=result.cluster)
     if as_json:

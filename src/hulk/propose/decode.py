@@ -24,6 +24,7 @@ from hulk.search.packed import Packed
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Amounts = NDArray[np.float32]
 
 SAMPLES = 16
 # Rounds: two more than there are jobs, so that each may take its turn in one class, but not fewer or more than these.
@@ -121,32 +122,22 @@ def complete(
         shares = np.exp(answer.shares.astype(float))
         at_once = max(1, facts.places // (facts.jobs * rounds))
         done = (turn + 1) / rounds
-        _fix(table, shares, answer.amounts, facts.members, limit, rng, temperature, done, at_once)
+        # Gumbel noise makes the greatest score a draw by shares ** (1 / temperature); the first sample has none.
+        noise = rng.gumbel(size=table.shape) * temperature
+        noise[0] = 0.0
+        choice = np.where(limit[None] > table, np.log(shares + 1e-12) + noise, -np.inf).argmax(axis=2)
+        _fix(table, choice, shares, answer.amounts, facts.members, limit, done, at_once)
     _fix_rest(table, shares, facts.members, limit)
     return table, shares
 
 
 def _fix(
-    table: Ints,
-    shares: Floats,
-    amounts: NDArray[np.float32],
-    members: Ints,
-    limit: Floats,
-    rng: np.random.Generator,
-    temperature: float,
-    done: float,
-    at_once: int,
+    table: Ints, choice: Ints, shares: Floats, amounts: Amounts, members: Ints, limit: Floats, done: float, at_once: int
 ) -> None:
-    """In place: the surest of the open classes go to an owner, a part `done` of them, but no job gets several before
-    the network has seen where it is (but for huge clusters, where a few rounds must do)."""
+    """In place: the surest of the open classes go to the owner chosen for them [S, P], a part `done` of them, but no
+    job gets several before the network has seen where it is (but for huge clusters, where a few rounds must do)."""
     samples, places, owners = table.shape
     left = members - table.sum(axis=2)
-    may = (limit[None] - table) > 0
-    # Gumbel noise makes the greatest score a draw by shares ** (1 / temperature); the first sample has none.
-    noise = rng.gumbel(size=table.shape) * temperature
-    noise[0] = 0.0
-    score = np.where(may, np.log(shares + 1e-12) + noise, -np.inf)
-    choice = score.argmax(axis=2)
     rows = np.arange(places)
     for s in range(samples):
         is_open = left[s] > 0

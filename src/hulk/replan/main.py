@@ -15,13 +15,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK, Engine
 from hulk.domain.cluster import Cluster, Machine, change_cluster, restrict
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan, machines_used
@@ -33,50 +31,50 @@ from hulk.replan.combining import Choice, best_ways
 from hulk.replan.repair import growths, repairs
 from hulk.replan.scene import Option, Scene
 from hulk.search.budget import Effort
-from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
 from hulk.search.objective import job_cost
 from hulk.search.request import Request
 from hulk.search.skeleton import skeleton_of
 
-_SEED_STEP = 1_000_003
 # From so many seeds is everything planned anew, on more than a few machines from fewer; so many searches at a time.
 _SEARCHES, _FEW, _SEARCHES_OF_MANY, _SIDE_BY_SIDE = 4, 40, 2, 2
 _MOST_JOINED = 4
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
 
 
+@dataclass(frozen=True)
+class Change:
+    """What happened to a cluster: machines that are gone, by name, and machines that join."""
+
+    lost: tuple[str, ...] = ()
+    joined: tuple[Machine, ...] = ()
+
+
 def replan(
     plan: Plan,
-    cluster: Cluster,
-    jobs: Sequence[Job],
+    request: Request,
+    change: Change,
     *,
-    lost: Sequence[str] = (),
-    joined: Sequence[Machine] = (),
     horizon: float,
-    compute: ComputeModel,
-    engine: Engine = HULK,
-    seed: int = 0,
-    time_limit: float = TIME_LIMIT,
-    evaluations: int = EVALUATIONS,
-    keep_from: Mapping[str, frozenset[str]] | None = None,
+    effort: Effort = Effort(),  # noqa: B008  frozen
     network: Proposing | None = None,
 ) -> Replan:
-    """The plan from now on. `horizon` is the seconds within which a change must pay back. The same seed gives the same
-    answer, unless the time limit cuts it short. `keep_from` names machines that a job must not use; a `network`
-    proposes where planning anew starts. `plan` has passed `hulk.domain.check` on `cluster`."""
+    """The plan from now on. `request` has the cluster as it was; `plan` has passed `hulk.domain.check` on it. `horizon`
+    is the seconds within which a change must pay back. The same seed gives the same answer, unless the time limit cuts
+    it short. A `network` proposes where planning anew starts."""
+    lost, joined, cluster = change.lost, change.joined, request.cluster
     left = change_cluster(cluster, lost, joined)
     scene = Scene(
         plan=plan,
-        jobs=tuple(job for job in jobs if job.name in plan.jobs or job.name in plan.waiting),
+        jobs=tuple(job for job in request.jobs if job.name in plan.jobs or job.name in plan.waiting),
         every=replace(cluster, machines=(*cluster.machines, *joined)),
         left=left,
         lost=frozenset(lost),
         horizon=horizon,
-        compute=compute,
-        engine=engine,
-        keep_from=keep_from or {},
+        compute=request.compute,
+        engine=request.engine,
+        keep_from=request.keep_from,
     )
     stay = scene.option(scene.whole, {})
     assert stay is not None
@@ -85,7 +83,7 @@ def replan(
     if not scene.broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return answer(scene, stay, (), f"{what}: nothing changes")
-    planner = _Replanner(scene, seed, evaluations, time.monotonic() + time_limit, network)
+    planner = _Replanner(scene, effort, network)
     best = planner.best(stay)
     note = "" if best.how or scene.broken else "nothing changes: no change pays back within the horizon"
     return answer(scene, best, planner.tried, note)
@@ -94,11 +92,10 @@ def replan(
 class _Replanner:
     """The ways to go on, tried one after the other; `tried` keeps the whole plans that were looked at."""
 
-    def __init__(self, scene: Scene, seed: int, evaluations: int, deadline: float, network: Proposing | None) -> None:
+    def __init__(self, scene: Scene, effort: Effort, network: Proposing | None) -> None:
         self.scene = scene
-        self.seed = seed
-        self.evaluations = evaluations
-        self.deadline = deadline
+        self.effort = effort
+        self.deadline = time.monotonic() + effort.time_limit
         self.network = network
         self.tried: list[Option] = []
         places = Places.of(scene.every)
@@ -147,7 +144,7 @@ class _Replanner:
 
     def grow(self, option: Option) -> Option:
         """Spare machines go where they help the objective most, moving included, as long as they do."""
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(self.effort.seed)
         order = sorted(self.scene.jobs, key=lambda job: -job_cost(job, option.seconds.get(job.name)))
         settled: set[str] = set()
         while (spare := self.scene.spare(option)) and time.monotonic() < self.deadline:
@@ -199,7 +196,7 @@ class _Replanner:
         taken = machines_used(scene.whole.values())
         made: list[Option | None] = []
         if len(broken) > 1 and (near := restrict(scene.left, scene.number.keys() - taken - scene.lost)).machines:
-            plans = self._plan(near, broken, self.evaluations // 4, 0.3)
+            plans = self._plan(near, broken)
             made.append(self._planned({**scene.whole, **plans}, "planned anew"))
         if jobs:
             count = _SEARCHES if len(scene.left.machines) <= _FEW else _SEARCHES_OF_MANY
@@ -240,11 +237,13 @@ class _Replanner:
         near = restrict(self.scene.left, names)
         if not self.spaces[job.name].allowed.intersection(self.scene.number[machine.name] for machine in near.machines):
             return None
-        made = self._plan(near, [job], self.evaluations // 4, 0.3)
+        made = self._plan(near, [job])
         return self.scene.with_job(option, job, made[job.name], "planned anew") if job.name in made else None
 
-    def _plan(self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float) -> Mapping[str, JobPlan]:
-        return self._search(cluster, jobs, evaluations, share, self.seed)().plan.jobs
+    def _plan(self, cluster: Cluster, jobs: Sequence[Job]) -> Mapping[str, JobPlan]:
+        """Some jobs on some machines, with a part of the effort."""
+        effort = replace(self.effort, evaluations=self.effort.evaluations // 4)
+        return self._search(cluster, jobs, effort, 0.3)().plan.jobs
 
     def _plans(self, jobs: Sequence[Job], count: int) -> list[Mapping[str, JobPlan]]:
         """All jobs on all machines from several seeds, two side by side at a time; no more when time is short."""
@@ -252,7 +251,7 @@ class _Replanner:
         for first in range(0, count, _SIDE_BY_SIDE):
             begin = time.monotonic()
             own, *others = (
-                self._search(self.scene.left, jobs, self.evaluations, 1.0, self.seed + _SEED_STEP * i)
+                self._search(self.scene.left, jobs, self.effort.beside(i), 1.0)
                 for i in range(first, min(first + _SIDE_BY_SIDE, count))
             )
             found += side_by_side(own, others, stop=lambda: False)
@@ -261,13 +260,12 @@ class _Replanner:
                 break
         return [result.plan.jobs for result in found]
 
-    def _search(
-        self, cluster: Cluster, jobs: Sequence[Job], evaluations: int, share: float, seed: int
-    ) -> Callable[[], PlanResult]:
+    def _search(self, cluster: Cluster, jobs: Sequence[Job], effort: Effort, share: float) -> Callable[[], PlanResult]:
+        """A search that has a share of the time that is left."""
         scene = self.scene
         request = Request(cluster, tuple(jobs), scene.compute, scene.engine, keep_from=scene.keep_from)
-        effort = Effort(max(share * (self.deadline - time.monotonic()), 0.5), evaluations, seed)
-        return partial(plan_jobs, request, effort, network=self.network)
+        limit = max(share * (self.deadline - time.monotonic()), 0.5)
+        return partial(plan_jobs, request, replace(effort, time_limit=limit), network=self.network)
 
 
 def _rank(option: Option) -> tuple[float, float, float, int]:

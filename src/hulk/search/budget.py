@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
+_SEED_STEP = 1_000_003
 _BEHIND = 0.1  # of its time that a pace may be behind its moves before the clock shares out what is left
 
 
@@ -20,6 +21,10 @@ class Effort:
     evaluations: int = EVALUATIONS
     seed: int = 0
     workers: int = WORKERS
+
+    def beside(self, number: int) -> Effort:
+        """That of one of several searches side by side, with a seed of its own; number 0 is this one."""
+        return replace(self, seed=self.seed + _SEED_STEP * number)
 
 
 class Budget:

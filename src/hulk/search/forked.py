@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
@@ -12,7 +13,8 @@ T = TypeVar("T")
 
 
 def _answer(task: Callable[[], object], out: Connection) -> None:
-    """In the child: do it, send the answer."""
+    """In the child: do it, send the answer. What the parent tells of its own work, the child keeps to itself."""
+    logging.disable()
     out.send(task())
     out.close()
 

@@ -20,8 +20,9 @@ from hulk.search.layouts import DEGREE, LAYOUT, shape
 from hulk.search.learned import Learned, bucket_of
 from hulk.search.packed import Packed
 from hulk.search.recipes import change_recipe, draw_recipe, priced, size_of
-from hulk.search.reshape import drop, nearest_position, put, reshape
+from hulk.search.reshape import reshape
 from hulk.search.results import LACKS, RUNS
+from hulk.search.slots import drop, nearest_position, put
 from hulk.search.workspace import Workspace
 
 Floats = NDArray[np.float64]

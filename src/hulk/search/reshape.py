@@ -6,9 +6,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner, kernel, lean
+from hulk.cost.compiled import inner, kernel
 from hulk.search.packed import Packed
 from hulk.search.recipes import change_options
+from hulk.search.slots import (
+    any_slot,
+    drop,
+    is_as_long,
+    nearest_position,
+    put,
+    region_around,
+    run_around,
+    take_slots,
+    turn_round,
+)
 from hulk.search.workspace import Workspace
 
 Ints = NDArray[np.int64]
@@ -83,58 +94,10 @@ def reshape(packed: Packed, work: Workspace, job: int, recipe: Ints) -> bool:
     return _resplit_all(packed, work, job)
 
 
-@lean
-def drop(work: Workspace, p: int, begin: int, end: int) -> None:
-    """Slots `begin` to `end` of pipeline p go; a pipeline without slots goes too."""
-    pipelines = work.pipelines[0]
-    count = end - begin
-    for i in range(end, work.starts[pipelines]):
-        work.machine[i - count], work.ranks[i - count] = work.machine[i], work.ranks[i]
-    for q in range(p + 1, pipelines + 1):
-        work.starts[q] -= count
-    if work.starts[p] == work.starts[p + 1]:
-        for q in range(p + 1, pipelines):
-            work.starts[q] = work.starts[q + 1]
-        work.pipelines[0] -= 1
-
-
-@lean
-def put(work: Workspace, p: int, at: int, machine: int, ranks: int) -> None:
-    """A slot goes into pipeline p at a place counted over all pipelines; p may be one more than there are."""
-    pipelines = work.pipelines[0]
-    if p == pipelines:
-        work.starts[p + 1] = work.starts[p]
-        pipelines += 1
-        work.pipelines[0] = pipelines
-    for i in range(work.starts[pipelines], at, -1):
-        work.machine[i], work.ranks[i] = work.machine[i - 1], work.ranks[i - 1]
-    work.machine[at], work.ranks[at] = machine, ranks
-    for q in range(p + 1, pipelines + 1):
-        work.starts[q] += 1
-
-
-@inner
-def _any_slot(work: Workspace) -> tuple[int, int]:
-    """(pipeline, slot), every pipeline as likely as the others."""
-    p = np.random.randint(0, work.pipelines[0])
-    return p, np.random.randint(work.starts[p], work.starts[p + 1])
-
-
-@inner
-def _run_around(work: Workspace, p: int, at: int) -> tuple[int, int]:
-    """Neighbouring slots of one machine: begin and end of the run that a slot is in."""
-    machine, begin, end = work.machine[at], at, at + 1
-    while begin > work.starts[p] and work.machine[begin - 1] == machine:
-        begin -= 1
-    while end < work.starts[p + 1] and work.machine[end] == machine:
-        end += 1
-    return begin, end
-
-
 @inner
 def _move_slot(work: Workspace) -> bool:
     """A slot to another position, in any pipeline or in one of its own."""
-    p, at = _any_slot(work)
+    p, at = any_slot(work)
     machine, ranks = work.machine[at], work.ranks[at]
     drop(work, p, at, at + 1)
     pipelines = work.pipelines[0]
@@ -152,16 +115,16 @@ def _move_slot(work: Workspace) -> bool:
 def _move_run(work: Workspace) -> bool:
     """All neighbouring slots of a machine to another place between machines: a long pipeline keeps its few long
     hops."""
-    p, at = _any_slot(work)
-    begin, end = _run_around(work, p, at)
+    p, at = any_slot(work)
+    begin, end = run_around(work, p, at)
     machine, count = work.machine[at], end - begin
     for i in range(count):
         work.slot_ranks[i] = work.ranks[begin + i]
     drop(work, p, begin, end)
     if work.pipelines[0] == 0:
         return False
-    target, place = _any_slot(work)
-    before, after = _run_around(work, target, place)
+    target, place = any_slot(work)
+    before, after = run_around(work, target, place)
     to = before if place == work.starts[target] and np.random.random() < 0.5 else after
     for i in range(count):
         put(work, target, to + i, machine, work.slot_ranks[i])
@@ -171,7 +134,7 @@ def _move_run(work: Workspace) -> bool:
 @inner
 def _drop_slot(work: Workspace) -> bool:
     """A slot stays idle."""
-    p, at = _any_slot(work)
+    p, at = any_slot(work)
     drop(work, p, at, at + 1)
     return bool(work.pipelines[0] > 0)
 
@@ -179,7 +142,7 @@ def _drop_slot(work: Workspace) -> bool:
 @inner
 def _use_idle_gpus(packed: Packed, work: Workspace, job: int) -> bool:
     """Idle GPUs of a machine in use get a slot, in a pipeline or as one."""
-    _, at = _any_slot(work)
+    _, at = any_slot(work)
     machine = work.machine[at]
     spare = packed.gpus[machine]
     for i in range(work.starts[work.pipelines[0]]):
@@ -194,28 +157,6 @@ def _use_idle_gpus(packed: Packed, work: Workspace, job: int) -> bool:
     to = work.starts[target] if target == work.pipelines[0] else nearest_position(packed, work, target, machine)
     put(work, target, to, machine, ranks)
     return True
-
-
-@lean
-def nearest_position(packed: Packed, work: Workspace, p: int, machine: int) -> int:
-    """Where a machine fits into pipeline p: beside the slot that is nearest, on the side that is nearer."""
-    begin, end = work.starts[p], work.starts[p + 1]
-    nearest, least = begin, np.inf
-    for i in range(begin, end):
-        way = _way(packed, work, i, machine)
-        if way < least:
-            nearest, least = i, way
-    before = _way(packed, work, nearest - 1, machine) if nearest > begin else np.inf
-    after = _way(packed, work, nearest + 1, machine) if nearest + 1 < end else np.inf
-    return int(nearest if before < after else nearest + 1)
-
-
-@inner
-def _way(packed: Packed, work: Workspace, slot: int, machine: int) -> float:
-    if work.machine[slot] == machine:
-        return 0.0
-    way: float = packed.latency[packed.place[work.machine[slot]], packed.place[machine]]
-    return way
 
 
 @inner
@@ -233,10 +174,10 @@ def _swap_slots(work: Workspace) -> bool:
 @inner
 def _swap_runs(work: Workspace) -> bool:
     """Two machines' runs change places."""
-    p, one = _any_slot(work)
-    q, two = _any_slot(work)
-    a, b = _run_around(work, p, one)
-    c, d = _run_around(work, q, two)
+    p, one = any_slot(work)
+    q, two = any_slot(work)
+    a, b = run_around(work, p, one)
+    c, d = run_around(work, q, two)
     if a == c:
         return False
     if a > c:
@@ -259,7 +200,7 @@ def _swap_runs(work: Workspace) -> bool:
 def _turn(work: Workspace) -> bool:
     """One end of a pipeline becomes the other: both ends of a model that shares its embedding like to be on one
     machine."""
-    p, _ = _any_slot(work)
+    p, _ = any_slot(work)
     begin, end = work.starts[p], work.starts[p + 1]
     if end - begin < 3:
         return False
@@ -273,72 +214,45 @@ def _turn(work: Workspace) -> bool:
 
 
 @inner
-def _is_as_long(work: Workspace, p: int, q: int) -> bool:
-    """Whether two pipelines have as many stages, so that what is done to one can be done to the other."""
-    return bool(work.starts[p + 1] - work.starts[p] == work.starts[q + 1] - work.starts[q])
-
-
-@inner
-def _turn_round(work: Workspace, begin: int, end: int) -> None:
-    """Slots `begin` to `end` the other way round."""
-    low, high = begin, end - 1
-    while low < high:
-        work.machine[low], work.machine[high] = work.machine[high], work.machine[low]
-        work.ranks[low], work.ranks[high] = work.ranks[high], work.ranks[low]
-        low, high = low + 1, high - 1
-
-
-@inner
 def _reverse(work: Workspace, everywhere: bool) -> bool:
     """Part of a pipeline the other way round; or of all that are as long."""
-    p, i = _any_slot(work)
+    p, i = any_slot(work)
     j = np.random.randint(work.starts[p], work.starts[p + 1])
     if i == j:
         return False
     begin, end = min(i, j) - work.starts[p], max(i, j) + 1 - work.starts[p]
     for q in range(work.pipelines[0]):
-        if q == p or (everywhere and _is_as_long(work, p, q)):
-            _turn_round(work, work.starts[q] + begin, work.starts[q] + end)
+        if q == p or (everywhere and is_as_long(work, p, q)):
+            turn_round(work, work.starts[q] + begin, work.starts[q] + end)
     return True
-
-
-@inner
-def _region_around(packed: Packed, work: Workspace, p: int, at: int) -> tuple[int, int]:
-    """Neighbouring slots of one region: begin and end of those that a slot is among."""
-    region, begin, end = packed.region_of_machine[work.machine[at]], at, at + 1
-    while begin > work.starts[p] and packed.region_of_machine[work.machine[begin - 1]] == region:
-        begin -= 1
-    while end < work.starts[p + 1] and packed.region_of_machine[work.machine[end]] == region:
-        end += 1
-    return begin, end
 
 
 @inner
 def _move_region(packed: Packed, work: Workspace) -> bool:
     """A region's or a machine's slots to the edge of another region's, in all pipelines that are as long: those that go
     the same way go on doing so."""
-    p, at = _any_slot(work)
-    begin, end = _region_around(packed, work, p, at) if np.random.random() < 0.5 else _run_around(work, p, at)
+    p, at = any_slot(work)
+    begin, end = region_around(packed, work, p, at) if np.random.random() < 0.5 else run_around(work, p, at)
     other = np.random.randint(work.starts[p], work.starts[p + 1])
-    before, after = _region_around(packed, work, p, other)
+    before, after = region_around(packed, work, p, other)
     to = before if np.random.random() < 0.5 else after
     if begin <= to <= end:
         return False
     low, middle, high = (to, begin, end) if to < begin else (begin, end, to)
     for q in range(work.pipelines[0]):
-        if q == p or _is_as_long(work, p, q):
+        if q == p or is_as_long(work, p, q):
             shift = work.starts[q] - work.starts[p]
             # Two neighbouring parts change places: each is turned round, then both together.
-            _turn_round(work, low + shift, middle + shift)
-            _turn_round(work, middle + shift, high + shift)
-            _turn_round(work, low + shift, high + shift)
+            turn_round(work, low + shift, middle + shift)
+            turn_round(work, middle + shift, high + shift)
+            turn_round(work, low + shift, high + shift)
     return True
 
 
 @inner
 def _reslice(packed: Packed, work: Workspace, job: int) -> bool:
     """A machine's slots get another tensor parallel degree; what it held goes on in the same places."""
-    _, at = _any_slot(work)
+    _, at = any_slot(work)
     machine = work.machine[at]
     spare = packed.gpus[machine]
     ranks = packed.degree[job, np.random.randint(1, spare + 1)]
@@ -361,16 +275,8 @@ def _reslice(packed: Packed, work: Workspace, job: int) -> bool:
         if written > before:
             kept += 1
             work.starts[kept] = written
-    _take_slots(work, kept, written)
+    take_slots(work, kept, written)
     return True
-
-
-@inner
-def _take_slots(work: Workspace, pipelines: int, written: int) -> None:
-    """The pipelines are those that were laid out in `slot_machine` and `slot_ranks`."""
-    work.pipelines[0] = pipelines
-    for i in range(written):
-        work.machine[i], work.ranks[i] = work.slot_machine[i], work.slot_ranks[i]
 
 
 @inner
@@ -381,14 +287,14 @@ def _is_degree(packed: Packed, job: int, ranks: int) -> bool:
 @inner
 def _resplit(packed: Packed, work: Workspace, job: int) -> bool:
     """A slot becomes two neighbours, or two neighbours of one machine become one: a machine may be cut unevenly."""
-    p, at = _any_slot(work)
+    p, at = any_slot(work)
     return _resplit_at(packed, work, job, p, at, np.random.random())
 
 
 @inner
 def _resplit_all(packed: Packed, work: Workspace, job: int) -> bool:
     """The same at the same stage of all pipelines that are as long."""
-    p, at = _any_slot(work)
+    p, at = any_slot(work)
     length, stage, draw = work.starts[p + 1] - work.starts[p], at - work.starts[p], np.random.random()
     for q in range(work.pipelines[0]):
         is_alike = work.starts[q + 1] - work.starts[q] == length
@@ -420,7 +326,7 @@ def _resplit_at(packed: Packed, work: Workspace, job: int, p: int, at: int, draw
 @inner
 def _split(work: Workspace) -> bool:
     """A pipeline becomes two: cut somewhere, or every other slot."""
-    p, at = _any_slot(work)
+    p, at = any_slot(work)
     begin, end = work.starts[p], work.starts[p + 1]
     if end - begin < 2:
         return False
