@@ -28,8 +28,8 @@ from hulk.io.profiles import bundled_compute
 from hulk.planner import plan_in_parallel, plan_jobs
 from hulk.propose import Facts, Graph, Network, proposals
 from hulk.propose.decode import Proposals
-from hulk.search.evaluate import JobSpace
-from hulk.search.groups import GroupSearch
+from hulk.search.assignment.race import GroupSearch
+from hulk.search.job_space import JobSpace
 from hulk.search.spaces import spaces_of
 from peers import BUNDLED
 from scale import SIZES, scenario

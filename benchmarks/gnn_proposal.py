@@ -18,12 +18,12 @@ from hulk.cost.engine import HULK
 from hulk.io.profiles import bundled_compute
 from hulk.propose import Network, paper_policy
 from hulk.propose.decode import SAMPLES, proposals
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.baselines import BASELINES
 from hulk.search.deals import Deal, empty_deal
-from hulk.search.groups import GroupSearch
 from hulk.search.objective import job_cost
 from hulk.search.results import OPEN, RUNS
-from hulk.search.seeds import arrange
+from hulk.search.shape.arrange import arrange
 
 ABLATIONS = Path(__file__).parent / "data" / "networks"
 LOOKS = 10

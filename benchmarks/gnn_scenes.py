@@ -26,9 +26,9 @@ from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
 from hulk.planner import load_compiled
 from hulk.propose import Network, load_network, starts
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import Deal
-from hulk.search.evaluate import JobSpace
-from hulk.search.groups import GroupSearch
+from hulk.search.job_space import JobSpace
 from hulk.search.spaces import spaces_of
 
 KEPT = Path(__file__).parent / "data" / "gnn.json"

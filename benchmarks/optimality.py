@@ -43,8 +43,8 @@ from hulk.io.gpus import gpu
 from hulk.io.profiles import bundled_profiles
 from hulk.planner import plan_in_parallel
 from hulk.search.budget import Effort
-from hulk.search.evaluate import JobSpace, Places
 from hulk.search.exact import solve_exactly
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import job_cost
 from hulk.search.request import Request
 

@@ -23,8 +23,8 @@ from hulk.propose import bundled_network, proposals, starts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Proposing
 from hulk.propose.recipe import Head
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import COLUMNS
-from hulk.search.groups import GroupSearch
 from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, SLOW_DEGREE
 from hulk.search.recipes import price
 from hulk.search.results import RUNS

@@ -17,7 +17,7 @@ import hulk
 from hulk.cost.compiled import compiled_sources
 from hulk.cost.step import Encoded
 from hulk.domain.options import SPACE
-from hulk.search.memo import empty_memo, key_of
+from hulk.search.price_cache import empty_cache, key_of
 
 PACKAGE = Path(hulk.__file__).parent
 DECORATORS = {"kernel", "lean", "inner", "maker", "inlined"}
@@ -94,7 +94,7 @@ def test_compiled_functions_use_no_code_or_constants_of_files_that_are_not_diges
 
 def test_keys_of_remembered_prices_tell_small_plans_apart():
     """Every way to put up to four slots of two degrees into pipelines, with all options: a key is one plan's."""
-    memo, seen = empty_memo(2), {}
+    memo, seen = empty_cache(2), {}
     plans = []
     for count in range(1, 5):
         for cuts in range(1 << (count - 1)):

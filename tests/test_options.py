@@ -34,10 +34,10 @@ from hulk.domain.options import (
 )
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
-from hulk.search.evaluate import JobSpace
-from hulk.search.packed import Packed, pack, tables_of
+from hulk.search.job_space import JobSpace
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.spaces import spaces_of
+from hulk.search.tables import SearchTables, pack, tables_of
 
 by_choice = pytest.mark.parametrize("choice", SPACE, ids=lambda choice: choice.name)
 jobs = st.integers(1, 4096).map(lambda batch: toy_job(global_batch=batch))
@@ -211,7 +211,7 @@ def test_every_value_is_drawn() -> None:
 
 
 @cache
-def scene(seed: int) -> tuple[list[JobSpace], Packed]:
+def scene(seed: int) -> tuple[list[JobSpace], SearchTables]:
     """Jobs on a drawn cluster, and all that the compiled search has of them."""
     cluster, its_jobs = scattered(seed, Scale(4, 16, 4))
     spaces = spaces_of(cluster, its_jobs, bundled_compute())

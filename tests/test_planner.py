@@ -25,10 +25,10 @@ from hulk.io.profiles import bundled_profiles
 from hulk.io.yamlfile import parse_document
 from hulk.planner import plan_jobs
 from hulk.search.budget import Effort
-from hulk.search.evaluate import JobSpace, Places
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import Objective
 from hulk.search.request import Request
-from hulk.search.seeds import arrange
+from hulk.search.shape.arrange import arrange
 from hulk.simulate import simulate
 
 COMPUTE = ComputeModel(bundled_profiles())

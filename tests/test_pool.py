@@ -7,9 +7,9 @@ import pytest
 
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
+from hulk.search.assignment.archive import empty_archive, remember
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import Deal
-from hulk.search.groups import GroupSearch
-from hulk.search.pool import empty_pool, remember
 from hulk.search.results import LACKS, RUNS
 from hulk.search.spaces import spaces_of
 
@@ -48,7 +48,7 @@ def test_the_best_groups_of_two_deals_meet() -> None:
 
 def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
     """A good deal with each of two jobs made slower in turn by taking machines from it; None where there is none."""
-    search.pool.size[:] = 0
+    search.archive.size[:] = 0
     best = search.deals(moves=4_000, deadline=float("inf"))[0]
     halves = []
     for job in np.flatnonzero(best.status == RUNS)[:2]:
@@ -58,9 +58,9 @@ def _halves(search: GroupSearch) -> tuple[Deal, Deal] | None:
         halves.append(search.regrouped(best, owner, best.recipes))
     if len(halves) < 2 or any(deal.waits.any() or search.cost(deal) <= search.cost(best) for deal in halves):
         return None
-    search.pool.size[:] = 0
+    search.archive.size[:] = 0
     for deal in halves:
-        remember(search.packed, search.pool, deal)
+        remember(search.packed, search.archive, deal)
     return halves[0], halves[1]
 
 
@@ -68,19 +68,19 @@ def test_of_two_groups_one_that_is_beaten_is_forgotten() -> None:
     search = search_of(7)
     deal = search.drawn()
     job = int(np.flatnonzero(deal.status == RUNS)[0])
-    pool = empty_pool(search.packed)
-    remember(search.packed, pool, deal)
-    assert pool.size[job] == 1
+    archive = empty_archive(search.packed)
+    remember(search.packed, archive, deal)
+    assert archive.size[job] == 1
     slower = deal.copy()
     slower.value[job] *= 2
-    remember(search.packed, pool, slower)
-    assert pool.size[job] == 1
-    assert pool.value[job, 0] == deal.value[job]
+    remember(search.packed, archive, slower)
+    assert archive.size[job] == 1
+    assert archive.value[job, 0] == deal.value[job]
     faster = deal.copy()
     faster.value[job] /= 2
-    remember(search.packed, pool, faster)
-    assert pool.size[job] == 1
-    assert pool.value[job, 0] == faster.value[job]
+    remember(search.packed, archive, faster)
+    assert archive.size[job] == 1
+    assert archive.value[job, 0] == faster.value[job]
 
 
 def test_a_job_that_may_use_nothing_is_not_given_groups_again() -> None:

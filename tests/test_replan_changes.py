@@ -12,9 +12,9 @@ import pytest
 import small
 from hulk.domain.options import Options, Schedule
 from hulk.replan.changes import Changes, changes_of
-from hulk.search.packed import pack
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.spaces import spaces_of
+from hulk.search.tables import pack
 from hulk.search.workspace import make_workspace
 from hulk.search.written import arrays_of, read, write
 

@@ -9,14 +9,14 @@ from hulk.cost.step import stage_memory
 from hulk.domain.options import COLUMN, Options
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import COLUMNS, Deal
 from hulk.search.fit import cut, set_warmup
-from hulk.search.groups import GroupSearch
 from hulk.search.layouts import LAYOUT
-from hulk.search.packed import tables_of
 from hulk.search.recipes import change_recipe, draw_recipe, price, size_of
 from hulk.search.results import LACKS, OVER, RUNS, Result
 from hulk.search.spaces import spaces_of
+from hulk.search.tables import tables_of
 
 
 def drawn(seed: int) -> tuple[GroupSearch, Deal]:

@@ -18,23 +18,25 @@ from functools import partial
 
 import numpy as np
 
+from hulk.cost.compiled import is_cached
 from hulk.domain.plan import Plan
 from hulk.errors import InputError
 from hulk.propose import paper_policy, starts
 from hulk.propose.network import Proposing
-from hulk.search import dealing, polish
-from hulk.search.assign import choose, ways_of
+from hulk.search.assignment.anneal import improve
+from hulk.search.assignment.race import GroupSearch
+from hulk.search.assignment.ways import choose, ways_of
 from hulk.search.budget import Budget, Effort
 from hulk.search.deals import Deal
 from hulk.search.defaults import EVALUATIONS
-from hulk.search.evaluate import JobSpace
 from hulk.search.finish import finish
 from hulk.search.forked import side_by_side
-from hulk.search.groups import GroupSearch
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.polisher import Polisher
 from hulk.search.request import Request
-from hulk.search.seeds import arrange
+from hulk.search.shape.anneal import polish
+from hulk.search.shape.arrange import arrange
+from hulk.search.shape.polisher import Polisher
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 from hulk.search.story import Story
@@ -185,9 +187,14 @@ def _result(polisher: Polisher, state: State) -> PlanResult:
     return PlanResult(plan, seconds, score, tried, budget.hurried)
 
 
+def is_compiled() -> bool:
+    """Whether the compiled code of this very version is kept on this machine."""
+    return is_cached(improve) and is_cached(polish)
+
+
 def load_compiled(space: JobSpace) -> None:
     """Load the compiled code, or compile it, one half of it in a process of its own: that takes a minute, not two."""
-    if not (dealing.is_compiled() and polish.is_compiled()):
+    if not is_compiled():
         side_by_side(partial(_load_dealing, space), [partial(_load_polish, space)], stop=lambda: False)
     _load_dealing(space)
     _load_polish(space)

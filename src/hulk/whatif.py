@@ -16,7 +16,7 @@ from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.options import Recompute
 from hulk.domain.plan import JobPlan, Plan
-from hulk.search.evaluate import JobSpace, Places
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import job_cost
 from hulk.search.skeleton import skeleton_of
 

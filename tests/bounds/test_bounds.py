@@ -20,11 +20,13 @@ from hulk.io.profiles import bundled_profiles
 from hulk.planner import Policy, plan_jobs
 from hulk.propose import bundled_network
 from hulk.replan import Change, replan
-from hulk.search import deal_moves, dealing, fit, polish, pool, refine
+from hulk.search import fit, refine
+from hulk.search.assignment import anneal, archive, moves
 from hulk.search.budget import Effort
 from hulk.search.exact import alone, capacity, listing, solve_exactly, teams, timing
 from hulk.search.objective import Objective
 from hulk.search.request import Request
+from hulk.search.shape import anneal as polishing
 from hulk.simulate import simulate
 from test_exact import make_cluster, make_job
 
@@ -99,8 +101,8 @@ def test_replanning():
 
 def test_the_checks_are_on_and_reached_the_compiled_code():
     kernels = (
-        fit.fit, refine.refine, step.durations, step.step_seconds, dealing.improve, deal_moves.deal_out, polish.polish,
-        polish.propose, pool.remember, pool.combine, listing.list_chains, alone.best_alone, timing.time_chains,
+        fit.fit, refine.refine, step.durations, step.step_seconds, anneal.improve, moves.deal_out, polishing.polish,
+        polishing.propose, archive.remember, archive.combine, listing.list_chains, alone.best_alone, timing.time_chains,
         capacity.most_microbatches, teams.best_team,
     )  # fmt: skip
     for kernel in kernels:

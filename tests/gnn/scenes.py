@@ -25,8 +25,8 @@ from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Network, load_network
 from hulk.search.deals import COLUMNS
-from hulk.search.evaluate import JobSpace, Places
-from hulk.search.packed import Packed, pack
+from hulk.search.job_space import JobSpace, Places
+from hulk.search.tables import SearchTables, pack
 
 torch.set_num_threads(1)  # tiny networks: threads would only wait for each other
 SCALE = Scale(most=60, jobs=6)
@@ -34,13 +34,13 @@ SHAPE = Shape(hidden=16, pair=8, rounds=2)
 
 
 @cache
-def packed(seed: int) -> Packed:
+def packed(seed: int) -> SearchTables:
     """A scene as the search sees it."""
     cluster, jobs = scattered(seed, SCALE)
     return packed_of(cluster, jobs, bundled_compute())
 
 
-def packed_without(cluster: Cluster, jobs: Sequence[Job], without: dict[str, frozenset[str]]) -> Packed:
+def packed_without(cluster: Cluster, jobs: Sequence[Job], without: dict[str, frozenset[str]]) -> SearchTables:
     """A scene in which jobs must keep off some machines."""
     places = Places.of(cluster)
     compute = bundled_compute()

@@ -21,8 +21,8 @@ from hulk.propose.network import Answer
 from hulk.propose.recipe import HEADS, UNKNOWN, Head, classes_of, recipes_of, with_codes
 from hulk.propose.refine import refined, trimmed
 from hulk.propose.repair import MEMORY, repaired
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import empty_deal
-from hulk.search.groups import GroupSearch
 from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, SLOW_DEGREE, TOUR
 from hulk.search.results import LACKS, OPEN, RUNS
 from hulk.search.spaces import spaces_of

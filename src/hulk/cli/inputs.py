@@ -49,9 +49,9 @@ def announce_compilation(*, search: bool = False) -> None:
 
     ready = play.is_compiled()
     if search:
-        from hulk.search import dealing, polish
+        from hulk.planner import is_compiled
 
-        ready = ready and dealing.is_compiled() and polish.is_compiled()
+        ready = ready and is_compiled()
     if not ready:
         what, seconds = ("the search", 90) if search else ("the price", 20)
         sys.stderr.write(f"compiling {what} for this machine, once; this takes about {seconds} s …\n")

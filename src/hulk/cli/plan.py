@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from hulk.domain.cluster import Cluster
     from hulk.domain.job import Job
     from hulk.domain.plan import Plan
-    from hulk.planner import Policy
+    from hulk.planner import PlanResult, Policy
     from hulk.propose import Network
+    from hulk.search.budget import Effort
     from hulk.search.objective import Score
+    from hulk.search.request import Request
 
 ClusterArgument = Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")]
 JobsArgument = Annotated[str, typer.Argument(help="a jobs file, or the name of bundled jobs")]
@@ -111,22 +113,14 @@ def plan(
         hurried = False
     else:
         from hulk.cli.verbose import told
-        from hulk.errors import InputError
-        from hulk.planner import Policy, plan_in_parallel
         from hulk.search.budget import Effort
         from hulk.search.request import Request
 
-        network = None if no_gnn else usable_network()
-        if network is None and way is Policy.PAPER:
-            raise InputError("--policy paper needs the network", hint="it could not be read; see above")
-        with told(verbose), _Bar(objective.describe, quiet=as_json or verbose) as bar:
-            asked = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
-            effort = Effort(time_limit, evaluations, seed, workers)
-            result = plan_in_parallel(
-                asked, effort, network=network, policy=way, progress=bar.update, stop=bar.interrupted
-            )
-        best = result.plan
-        hurried = result.hurried
+        request = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
+        effort = Effort(time_limit, evaluations, seed, workers)
+        with told(verbose):
+            result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
+        best, hurried = result.plan, result.hurried
     price = price_plan(best, machines, work, compute=compute, engine=runner)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
@@ -138,6 +132,20 @@ def plan(
         _print(answer, compute, runner)
     if best.waiting or broken:
         raise typer.Exit(code=3)
+
+
+def _searched(request: Request, effort: Effort, policy: Policy, *, no_gnn: bool, quiet: bool) -> PlanResult:
+    """The best plan found, with a bar on the terminal meanwhile unless it is to be quiet."""
+    from hulk.errors import InputError
+    from hulk.planner import Policy, plan_in_parallel
+
+    network = None if no_gnn else usable_network()
+    if network is None and policy is Policy.PAPER:
+        raise InputError("--policy paper needs the network", hint="it could not be read; see above")
+    with _Bar(request.objective.describe, quiet=quiet) as bar:
+        return plan_in_parallel(
+            request, effort, network=network, policy=policy, progress=bar.update, stop=bar.interrupted
+        )
 
 
 @dataclass(frozen=True)

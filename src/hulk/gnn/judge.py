@@ -17,9 +17,9 @@ from hulk.propose.decode import owners, proposals
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Proposing
 from hulk.propose.paper import paper_policy
-from hulk.search.deal_moves import deal_out
+from hulk.search.assignment.moves import deal_out
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import empty_deal
-from hulk.search.groups import GroupSearch
 from hulk.search.spaces import spaces_of
 
 Ints = NDArray[np.int64]

@@ -30,12 +30,12 @@ from hulk.propose.facts import Facts
 from hulk.propose.network import Network, Proposing, load_network
 from hulk.propose.recipe import with_codes
 from hulk.propose.refine import starts
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import Deal
-from hulk.search.groups import GroupSearch
 from hulk.search.layouts import DEGREE, LENGTH
-from hulk.search.packed import Packed, pack
 from hulk.search.results import RUNS
 from hulk.search.spaces import spaces_of
+from hulk.search.tables import SearchTables, pack
 
 NEAR_BEST = 0.03
 """Plans up to this much above the best found are kept."""
@@ -72,7 +72,7 @@ class Example:
     costs: NDArray[np.float64]
 
 
-def packed_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> Packed:
+def packed_of(cluster: Cluster, jobs: Sequence[Job], compute: ComputeModel) -> SearchTables:
     """A scene as the search sees it."""
     return pack(spaces_of(cluster, jobs, compute))
 
@@ -131,7 +131,7 @@ def beside_of(deal: Deal, groups: GroupSearch) -> NDArray[np.bool_]:
     return beside | beside.T
 
 
-def plain_recipes(deal: Deal, packed: Packed) -> NDArray[np.int64]:
+def plain_recipes(deal: Deal, packed: SearchTables) -> NDArray[np.int64]:
     """A deal's recipes [J, COLUMNS], options by the numbers of their values, none asking for longer pipelines than its
     group has slots for."""
     plain = with_codes(deal.recipes, packed)

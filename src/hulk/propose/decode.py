@@ -20,7 +20,7 @@ from hulk.propose.network import Proposing, bundled_network
 from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
 from hulk.search.deals import Deal, empty_deal
-from hulk.search.packed import Packed
+from hulk.search.tables import SearchTables
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class Proposals(NamedTuple):
 
 
 def proposals(
-    packed: Packed,
+    packed: SearchTables,
     rng: np.random.Generator,
     *,
     samples: int = SAMPLES,
@@ -167,7 +167,7 @@ def _fix_rest(table: Ints, shares: Floats, members: Ints, limit: Floats) -> None
         table[s, p, wish.argmax()] += left[s, p]
 
 
-def owners(packed: Packed, table: Ints, before: Ints | None = None) -> Ints:
+def owners(packed: SearchTables, table: Ints, before: Ints | None = None) -> Ints:
     """A table of counts [P, J + 1] as the owner of every machine: the one of `before` where the count allows it. Jobs
     that may use few machines of a class choose first; what a job may not use stays idle."""
     owner = np.full(len(packed.place), -1, np.int64)
@@ -184,7 +184,7 @@ def owners(packed: Packed, table: Ints, before: Ints | None = None) -> Ints:
     return owner
 
 
-def table_of(owner: Ints, packed: Packed) -> Ints:
+def table_of(owner: Ints, packed: SearchTables) -> Ints:
     """A deal as counts [P, J + 1]: machines of each class by owner, the last column idle."""
     table = np.zeros((len(packed.latency), len(packed.need) + 1), np.int64)
     np.add.at(table, (packed.place, owner), 1)  # owner −1, idle, is the last column

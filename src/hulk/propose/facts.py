@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import plain
 from hulk.domain.options import COLUMN, SPACE
-from hulk.search.packed import Packed, tables_of
+from hulk.search.tables import SearchTables, tables_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,7 +57,7 @@ class Facts:
     measured: Floats
 
     @classmethod
-    def of(cls, packed: Packed) -> Facts:
+    def of(cls, packed: SearchTables) -> Facts:
         """The facts of jobs and machines as the search has them."""
         first = packed.members[packed.first_member[:-1]]
         members = np.diff(packed.first_member)

@@ -11,10 +11,10 @@ from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing
 from hulk.propose.repair import MEMORY
-from hulk.search.packed import Packed
+from hulk.search.tables import SearchTables
 
 
-def paper_policy(packed: Packed, network: Proposing) -> NDArray[np.int64]:
+def paper_policy(packed: SearchTables, network: Proposing) -> NDArray[np.int64]:
     """The owner of every machine, −1 for nobody. A job whose machines do not hold its model waits, and its machines go
     on to the likeliest of the jobs that are still to come."""
     facts = Facts.of(packed)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hulk.domain.options import COLUMN, SPACE, plain_value
 from hulk.search.deals import COLUMNS
 from hulk.search.layouts import DEGREE, FIELDS, FOLDED, LAYOUT, LENGTHS, MIX, MOST_MIX, MOST_START, TOUR, TOURS, WAYS
-from hulk.search.packed import Packed
+from hulk.search.tables import SearchTables
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating]
@@ -67,7 +67,7 @@ WIDTH = sum(len(head.values) for head in HEADS)
 """Logits for each job."""
 
 
-def with_codes(recipes: Ints, packed: Packed) -> Ints:
+def with_codes(recipes: Ints, packed: SearchTables) -> Ints:
     """Recipes [J, COLUMNS] whose options are numbers of values, not places among those tried for a job."""
     plain = recipes.copy()
     for job, recipe in enumerate(plain):
@@ -84,7 +84,7 @@ def classes_of(recipes: Ints) -> Ints:
 
 
 def recipes_of(
-    logits: Floats, packed: Packed, rng: np.random.Generator, *, likeliest: bool, heads: Sequence[Head] = HEADS
+    logits: Floats, packed: SearchTables, rng: np.random.Generator, *, likeliest: bool, heads: Sequence[Head] = HEADS
 ) -> Ints:
     """Recipes [J, COLUMNS] from logits [J, values of all heads]: the likeliest, or drawn."""
     recipes = np.zeros((len(logits), COLUMNS), np.int64)
@@ -110,7 +110,7 @@ def recipes_of(
     return recipes
 
 
-def _places(packed: Packed, option: int, codes: Ints) -> Ints:
+def _places(packed: SearchTables, option: int, codes: Ints) -> Ints:
     """[J] where each job's value of an option, given by its number, stands among those tried for the job."""
     counts = packed.values[:, option]
     found = [_nearest(code, packed.codes[job, option, : counts[job]]) for job, code in enumerate(codes)]

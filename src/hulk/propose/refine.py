@@ -16,8 +16,8 @@ from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing
 from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import Deal
-from hulk.search.groups import GroupSearch
 
 Ints = NDArray[np.int64]
 _ROUNDS = 6

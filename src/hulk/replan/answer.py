@@ -13,7 +13,7 @@ from hulk.domain.plan import Plan, idle_machines
 from hulk.replan.payback import payback
 from hulk.replan.repair import told
 from hulk.replan.scene import CLEARLY, Option, Scene
-from hulk.search.evaluate import JobSpace, Places
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.waiting import why_waiting
 
 

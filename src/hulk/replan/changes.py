@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hulk.cost.compiled import kernel
-from hulk.search.evaluate import JobSpace
-from hulk.search.packed import Packed, pack
-from hulk.search.polish import INSERTIONS, insert, substitute, without
+from hulk.search.job_space import JobSpace
+from hulk.search.shape.anneal import INSERTIONS, insert, substitute, without
 from hulk.search.skeleton import Skeleton
+from hulk.search.tables import SearchTables, pack
 from hulk.search.workspace import Workspace, make_workspace
 from hulk.search.written import read, write
 
@@ -23,7 +23,7 @@ class Changes:
     they are, whether a search would try them or not."""
 
     space: JobSpace
-    packed: Packed
+    packed: SearchTables
     work: Workspace
     job: int
 
@@ -67,6 +67,6 @@ def changes_of(spaces: Sequence[JobSpace]) -> list[Changes]:
 
 
 @kernel
-def _insert(packed: Packed, work: Workspace, job: int, machine: int, way: int, seed: int) -> bool:
+def _insert(packed: SearchTables, work: Workspace, job: int, machine: int, way: int, seed: int) -> bool:
     np.random.seed(seed)
     return insert(packed, work, job, machine, way)

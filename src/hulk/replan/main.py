@@ -31,8 +31,8 @@ from hulk.replan.combining import Choice, best_ways
 from hulk.replan.repair import growths, repairs
 from hulk.replan.scene import Option, Scene
 from hulk.search.budget import Effort
-from hulk.search.evaluate import JobSpace, Places
 from hulk.search.forked import side_by_side
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import job_cost
 from hulk.search.request import Request
 from hulk.search.skeleton import skeleton_of

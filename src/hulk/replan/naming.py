@@ -12,7 +12,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan
 from hulk.replan.matching import match
-from hulk.search.evaluate import Places
+from hulk.search.job_space import Places
 
 _KEEP = 0.5  # bytes: of two ways that move as much, the one with fewer other names
 

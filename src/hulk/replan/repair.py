@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from hulk.replan.changes import Changes
-from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import tune
+from hulk.search.job_space import JobSpace
+from hulk.search.shape.arrange import tune
 from hulk.search.skeleton import Skeleton
 
 _BEAM = 6

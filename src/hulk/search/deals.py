@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from hulk.cost.compiled import lean, maker
 from hulk.search.late import late_part
 from hulk.search.layouts import LAYOUT
-from hulk.search.packed import OPTIONS, Packed
 from hulk.search.results import LACKS, OPEN, OVER, RUNS
+from hulk.search.tables import OPTIONS, SearchTables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,7 +46,7 @@ class Deal(NamedTuple):
         return waits
 
 
-def empty_deal(packed: Packed) -> Deal:
+def empty_deal(packed: SearchTables) -> Deal:
     """Nobody has anything, and all is open."""
     jobs, machines = packed.allowed.shape
     return Deal(
@@ -67,7 +67,7 @@ def take_over(deal: Deal, other: Deal) -> None:
 
 
 @lean
-def keep_pins(packed: Packed, owner: Ints) -> None:
+def keep_pins(packed: SearchTables, owner: Ints) -> None:
     """Machines that a job must use go back to it. Nobody else may have them, so they are with it or with nobody."""
     for k in range(packed.pins.shape[0]):
         if packed.pins[k, 1] >= 0:
@@ -75,7 +75,7 @@ def keep_pins(packed: Packed, owner: Ints) -> None:
 
 
 @lean
-def cost_of(packed: Packed, job: int, status: int, value: float) -> float:
+def cost_of(packed: SearchTables, job: int, status: int, value: float) -> float:
     """A job's part of the default objective. While it cannot run, the nearer it is to that the less, so that a search
     can see which way to go."""
     if status == RUNS:
@@ -87,7 +87,7 @@ def cost_of(packed: Packed, job: int, status: int, value: float) -> float:
 
 
 @lean
-def total_cost(packed: Packed, deal: Deal) -> float:
+def total_cost(packed: SearchTables, deal: Deal) -> float:
     """The default objective of a deal."""
     total = 0.0
     for j in range(deal.status.shape[0]):
@@ -96,7 +96,7 @@ def total_cost(packed: Packed, deal: Deal) -> float:
 
 
 @lean
-def running_cost(packed: Packed, deal: Deal) -> float:
+def running_cost(packed: SearchTables, deal: Deal) -> float:
     """The time part of the default objective: a measure of losses that jobs without a place, or too late, do not
     drown."""
     total = 1e-12
@@ -107,7 +107,7 @@ def running_cost(packed: Packed, deal: Deal) -> float:
 
 
 @lean
-def draw_job(packed: Packed, deal: Deal) -> int:
+def draw_job(packed: SearchTables, deal: Deal) -> int:
     """A job: half of the time any, half of the time by its part of the objective, where there is most to gain."""
     jobs = deal.status.shape[0]
     if np.random.random() < 0.5:

@@ -12,10 +12,10 @@ from hulk.domain.check import check_plan
 from hulk.domain.job import Job
 from hulk.domain.options import neighbours
 from hulk.domain.plan import JobPlan, Plan
-from hulk.search.assign import placed_on
-from hulk.search.evaluate import JobSpace
+from hulk.search.assignment.ways import placed_on
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.seeds import arrange
+from hulk.search.shape.arrange import arrange
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
 from hulk.search.waiting import why_waiting

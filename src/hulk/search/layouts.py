@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner, kernel, lean, maker
-from hulk.search.packed import Packed
+from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
 Ints = NDArray[np.int64]
@@ -33,7 +33,7 @@ _SHARED = 3.0  # times as many replicas as hold all their state themselves may f
 
 
 @inner
-def _go_along(packed: Packed, work: Workspace, count: int) -> None:
+def _go_along(packed: SearchTables, work: Workspace, count: int) -> None:
     """The places in the order of the path."""
     order = work.order
     for i in range(1, count):
@@ -45,7 +45,7 @@ def _go_along(packed: Packed, work: Workspace, count: int) -> None:
 
 
 @inner
-def _go_near(packed: Packed, work: Workspace, count: int, layout: Ints) -> None:
+def _go_near(packed: SearchTables, work: Workspace, count: int, layout: Ints) -> None:
     """The places from a strong one always on to the nearest."""
     for i in range(layout[START] % count + 1):  # the strongest, the next strongest, … to the front
         strongest = i
@@ -67,7 +67,7 @@ def _go_near(packed: Packed, work: Workspace, count: int, layout: Ints) -> None:
 
 
 @inner
-def _lay_slots(packed: Packed, work: Workspace, job: int, owner: Ints, layout: Ints) -> int:
+def _lay_slots(packed: SearchTables, work: Workspace, job: int, owner: Ints, layout: Ints) -> int:
     """The job's GPUs as slots along a tour. Returns how many."""
     places, count = packed.latency.shape[0], 0
     fastest = 0.0
@@ -138,7 +138,7 @@ def _end_pipeline(work: Workspace, p: int, written: int, layout: Ints) -> None:
 
 
 @inner
-def _serves_twins(packed: Packed, job: int, machine: int, count: int, power: float) -> bool:
+def _serves_twins(packed: SearchTables, job: int, machine: int, count: int, power: float) -> bool:
     """Whether a machine's part is of use to each of so many pipelines: it holds a layer, the optimizer's state shared
     by all of them, and is fast enough for a good part of one. `power`: FLOP/s of the whole group."""
     layers, gpus = packed.layers[job], packed.gpus[machine]
@@ -149,7 +149,7 @@ def _serves_twins(packed: Packed, job: int, machine: int, count: int, power: flo
 
 
 @maker
-def _shape_twins(packed: Packed, work: Workspace, job: int, slots: int, layout: Ints) -> bool:
+def _shape_twins(packed: SearchTables, work: Workspace, job: int, slots: int, layout: Ints) -> bool:
     """Pipelines that go the same way, each with its part of every machine that is of use; machines with fewer GPUs than
     there are pipelines are dealt out one by one. `slots` lie on the work, those of a machine side by side."""
     written, pipelines = 0, 0
@@ -188,7 +188,7 @@ def _shape_twins(packed: Packed, work: Workspace, job: int, slots: int, layout: 
 
 
 @kernel
-def shape(packed: Packed, work: Workspace, job: int, owner: Ints, layout: Ints) -> bool:
+def shape(packed: SearchTables, work: Workspace, job: int, owner: Ints, layout: Ints) -> bool:
     """Make the job's pipelines: `machine`, `ranks` and `starts` of the work. False where it has no machines."""
     slots = _lay_slots(packed, work, job, owner, layout)
     layers, length = packed.layers[job], layout[LENGTH]
@@ -240,12 +240,12 @@ def _draw_length(slots: int, replicas: float) -> int:
 
 
 @inner
-def _draw_degree(packed: Packed, job: int) -> int:
+def _draw_degree(packed: SearchTables, job: int) -> int:
     return int(packed.degree[job, min(packed.degree.shape[1] - 1, 1 << np.random.randint(0, 4))])
 
 
 @lean
-def draw_layout(packed: Packed, job: int, gpus: int, replicas: float, layout: Ints) -> None:
+def draw_layout(packed: SearchTables, job: int, gpus: int, replicas: float, layout: Ints) -> None:
     """Any layout for a job on so many GPUs, whose memory would hold so many replicas of its state."""
     degree = _draw_degree(packed, job)
     layout[DEGREE] = degree
@@ -260,7 +260,7 @@ def draw_layout(packed: Packed, job: int, gpus: int, replicas: float, layout: In
 
 
 @lean
-def twin_layout(packed: Packed, job: int, gpus: int, pipelines: int, layout: Ints) -> None:
+def twin_layout(packed: SearchTables, job: int, gpus: int, pipelines: int, layout: Ints) -> None:
     """A layout for a job that needs much of what there is: so many pipelines that go the same way through all places,
     their slots as wide as they can be."""
     degree = packed.degree[job, min(packed.degree.shape[1] - 1, 8)]
@@ -278,7 +278,7 @@ _CHANCES = np.cumsum(list(CHANGES.values())) / sum(CHANGES.values())
 
 
 @lean
-def change_layout(packed: Packed, job: int, gpus: int, replicas: float, layout: Ints) -> None:
+def change_layout(packed: SearchTables, job: int, gpus: int, replicas: float, layout: Ints) -> None:
     """A layout a little different, in place."""
     what = np.searchsorted(_CHANCES, np.random.random(), side="right")
     if what == _LENGTH:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import lean
 from hulk.search.deals import COLUMNS
-from hulk.search.packed import Packed
+from hulk.search.tables import SearchTables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,7 +24,7 @@ class Learned(NamedTuple):
     homes: Floats  # [J, P] sums over where a job's machines are in good deals
 
 
-def nothing_learned(packed: Packed) -> Learned:
+def nothing_learned(packed: SearchTables) -> Learned:
     """As a search begins."""
     jobs, places = len(packed.need), packed.latency.shape[0]
     served = np.zeros((jobs, BUCKETS, COLUMNS), np.int64)

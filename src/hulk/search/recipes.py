@@ -15,9 +15,9 @@ from hulk.search.deals import COLUMNS, Deal
 from hulk.search.fit import fit
 from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, change_layout, draw_layout, shape, twin_layout
 from hulk.search.learned import bucket_of
-from hulk.search.memo import key_of, note, recall
-from hulk.search.packed import OPTIONS, Packed, tables_of
+from hulk.search.price_cache import key_of, note, recall
 from hulk.search.results import LACKS, NO_MACHINES, NO_PIPELINES, OPEN, RUNS, TOO_MANY_PIPELINES
+from hulk.search.tables import OPTIONS, SearchTables, tables_of
 from hulk.search.workspace import Workspace
 
 Ints = NDArray[np.int64]
@@ -35,7 +35,9 @@ _REPLICAS, _STAGES = int(Needs.REPLICAS), int(Needs.STAGES)
 
 # Inlined, so that the price is compiled once and not again for every function on the way to it.
 @inlined
-def price(packed: Packed, work: Workspace, job: int, owner: Ints, recipe: Ints, limit: float) -> tuple[int, float]:
+def price(
+    packed: SearchTables, work: Workspace, job: int, owner: Ints, recipe: Ints, limit: float
+) -> tuple[int, float]:
     """Status and value of a job by a recipe, OVER where a step is known to take `limit` seconds or more."""
     status, value = LACKS, NO_PIPELINES
     if shape(packed, work, job, owner, recipe[:LAYOUT]):
@@ -44,7 +46,7 @@ def price(packed: Packed, work: Workspace, job: int, owner: Ints, recipe: Ints, 
 
 
 @inlined
-def priced(packed: Packed, work: Workspace, job: int, recipe: Ints, limit: float) -> tuple[int, float]:
+def priced(packed: SearchTables, work: Workspace, job: int, recipe: Ints, limit: float) -> tuple[int, float]:
     """Status and value of the pipelines at hand with a recipe's options, OVER where a step is known to take `limit`
     seconds or more."""
     pipelines = work.pipelines[0]
@@ -80,7 +82,7 @@ def priced(packed: Packed, work: Workspace, job: int, recipe: Ints, limit: float
 
 
 @lean
-def write_codes(packed: Packed, work: Workspace, job: int, recipe: Ints) -> None:
+def write_codes(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> None:
     """The options of a recipe as compiled code has them, the normal one where it has no effect on the pipelines at
     hand."""
     pipelines = work.pipelines[0]
@@ -92,7 +94,7 @@ def write_codes(packed: Packed, work: Workspace, job: int, recipe: Ints) -> None
 
 
 @lean
-def size_of(packed: Packed, job: int, owner: Ints) -> tuple[int, float]:
+def size_of(packed: SearchTables, job: int, owner: Ints) -> tuple[int, float]:
     """A job's GPUs, and how many replicas of its state their memory would hold."""
     gpus, room = 0, 0.0
     for m in range(owner.shape[0]):
@@ -103,7 +105,7 @@ def size_of(packed: Packed, job: int, owner: Ints) -> tuple[int, float]:
 
 
 @inner
-def _draw_options(packed: Packed, job: int, memory: int, recipe: Ints) -> None:
+def _draw_options(packed: SearchTables, job: int, memory: int, recipe: Ints) -> None:
     """Any value for every option, by the chances it usually has or those where memory is short."""
     for column in range(OPTIONS):
         sums = packed.chances[job, memory, column]
@@ -112,7 +114,7 @@ def _draw_options(packed: Packed, job: int, memory: int, recipe: Ints) -> None:
 
 
 @lean
-def change_options(packed: Packed, job: int, recipe: Ints) -> bool:
+def change_options(packed: SearchTables, job: int, recipe: Ints) -> bool:
     """One option to another value, in place; false where it has none."""
     column = np.searchsorted(packed.changes, np.random.random() * packed.changes[-1], side="right")
     values, step, at = packed.values[job, column], packed.steps[column], LAYOUT + column
@@ -129,7 +131,7 @@ def change_options(packed: Packed, job: int, recipe: Ints) -> bool:
 
 
 @lean
-def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
+def draw_recipe(packed: SearchTables, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """Any recipe, its microbatch such that each pipeline has enough to do, half of the time. Where memory holds few
     replicas, mostly one that takes little of it."""
     is_tight = np.random.random() < min(_MOSTLY, _SHORT_OF / replicas)
@@ -148,7 +150,7 @@ def draw_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: In
 
 
 @lean
-def frugal_recipe(packed: Packed, job: int, gpus: int, pipelines: int, recipe: Ints) -> None:
+def frugal_recipe(packed: SearchTables, job: int, gpus: int, pipelines: int, recipe: Ints) -> None:
     """A recipe for a job that needs much of what there is: so many pipelines that go the same way, with as little
     memory as there are ways to save it."""
     twin_layout(packed, job, gpus, pipelines, recipe[:LAYOUT])
@@ -156,7 +158,7 @@ def frugal_recipe(packed: Packed, job: int, gpus: int, pipelines: int, recipe: I
 
 
 @lean
-def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
+def change_recipe(packed: SearchTables, job: int, gpus: int, replicas: float, recipe: Ints) -> None:
     """A recipe a little different, in place."""
     if np.random.random() < _OPTIONS_CHANGE:
         change_options(packed, job, recipe)
@@ -166,7 +168,7 @@ def change_recipe(packed: Packed, job: int, gpus: int, replicas: float, recipe: 
 
 @inlined
 def look(
-    packed: Packed, work: Workspace, job: int, deal: Deal, served: Ints, samples: int, limit: float
+    packed: SearchTables, work: Workspace, job: int, deal: Deal, served: Ints, samples: int, limit: float
 ) -> tuple[int, float]:
     """The job on the machines a deal gives it: by its recipe, by one that served on such a size, by one a little
     different, and by `samples` drawn ones; by many drawn ones where there is none. The best becomes its recipe, and its

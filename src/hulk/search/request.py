@@ -9,7 +9,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.search.evaluate import JobSpace, Places
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import Objective
 
 Names = Mapping[str, frozenset[str]]

@@ -8,7 +8,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.search.evaluate import JobSpace, Places
+from hulk.search.job_space import JobSpace, Places
 
 
 def spaces_of(cluster: Cluster, jobs: Iterable[Job], compute: ComputeModel) -> list[JobSpace]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from hulk.cost.step import stage_memory
 from hulk.domain.options import Recompute
-from hulk.search.assign import placed_on, state_bytes
-from hulk.search.evaluate import JobSpace
+from hulk.search.assignment.ways import placed_on, state_bytes
+from hulk.search.job_space import JobSpace
 from hulk.units import format_size
 
 

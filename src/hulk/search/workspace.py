@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hulk.cost.arrays import Durations
 from hulk.cost.tables import empty_durations
-from hulk.search.memo import Memo, empty_memo
-from hulk.search.packed import OPTIONS, Packed
+from hulk.search.price_cache import PriceCache, empty_cache
+from hulk.search.tables import OPTIONS, SearchTables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -36,10 +36,10 @@ class Workspace(NamedTuple):
     scratch: Floats
     out: Durations
     pipelines: Ints  # [1] how many the last skeleton has
-    memo: Memo
+    memo: PriceCache
 
 
-def make_workspace(packed: Packed) -> Workspace:
+def make_workspace(packed: SearchTables) -> Workspace:
     """Room for the largest group there can be."""
     slots = int(packed.gpus.sum())
 
@@ -65,5 +65,5 @@ def make_workspace(packed: Packed) -> Workspace:
         scratch=np.zeros(2 * slots),
         out=empty_durations(slots),
         pipelines=ints(1),
-        memo=empty_memo(len(packed.gpus)),
+        memo=empty_cache(len(packed.gpus)),
     )

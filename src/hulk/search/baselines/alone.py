@@ -10,7 +10,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, one_after_the_other
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 
 
 def alone(

@@ -13,8 +13,8 @@ from hulk.domain.job import Job
 from hulk.domain.options import Options, Recompute, Sync
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, best_options, one_after_the_other
-from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import Found, slots_of, tour, tune
+from hulk.search.job_space import JobSpace
+from hulk.search.shape.arrange import Found, slots_of, tour, tune
 from hulk.search.skeleton import Slot
 
 

@@ -15,7 +15,7 @@ from hulk.search.baselines.genome import IDLE, Genome, genome_cost, random_genom
 from hulk.search.baselines.groups import settle, side_by_side
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Scene
-from hulk.search.seeds import Found, tour, tune
+from hulk.search.shape.arrange import Found, tour, tune
 
 EVALUATIONS = 5_000
 _POPULATION = 40

@@ -15,10 +15,10 @@ import numpy as np
 from hulk.domain.options import COLUMN, Options, drawn_evenly
 from hulk.search.baselines.groups import shares
 from hulk.search.baselines.scene import Scene
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import job_cost
 from hulk.search.results import LACKS, NO_MACHINES, Result
-from hulk.search.seeds import slots_of, tour
+from hulk.search.shape.arrange import slots_of, tour
 from hulk.search.skeleton import Skeleton, Slot
 
 IDLE = -1

@@ -14,8 +14,8 @@ from hulk.domain.job import Job
 from hulk.domain.options import GPIPE, Options, Recompute, Schedule
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, best_options, one_after_the_other, tours
-from hulk.search.evaluate import JobSpace
-from hulk.search.seeds import Found, slots_of
+from hulk.search.job_space import JobSpace
+from hulk.search.shape.arrange import Found, slots_of
 from hulk.search.skeleton import Chain
 
 _LOOKAHEAD = (0, 2, 8, 32)

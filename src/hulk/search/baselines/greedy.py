@@ -10,7 +10,7 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.search.assign import state_bytes
+from hulk.search.assignment.ways import state_bytes
 from hulk.search.baselines.groups import (
     EXPONENTS,
     Best,
@@ -22,7 +22,7 @@ from hulk.search.baselines.groups import (
 )
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Scene
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 
 _STARTS = 3
 

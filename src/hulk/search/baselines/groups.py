@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from hulk.domain.job import Job
-from hulk.search.assign import state_bytes
+from hulk.search.assignment.ways import state_bytes
 from hulk.search.baselines.result import BaselineResult
 from hulk.search.baselines.scene import Scene
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import job_cost, time_cost
-from hulk.search.seeds import Found
+from hulk.search.shape.arrange import Found
 
 Groups = tuple[frozenset[int], ...]
 """The machines of each job, in the order of the jobs; no machine twice."""

@@ -17,10 +17,10 @@ from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import Options
-from hulk.search.assign import state_bytes
+from hulk.search.assignment.ways import state_bytes
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.evaluate import JobSpace, Places
-from hulk.search.seeds import Found, arrange, tour
+from hulk.search.job_space import JobSpace, Places
+from hulk.search.shape.arrange import Found, arrange, tour
 from hulk.search.skeleton import Chain, Skeleton
 from hulk.units import format_size
 

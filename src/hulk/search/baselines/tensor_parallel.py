@@ -36,7 +36,7 @@ from hulk.domain.job import Job
 from hulk.domain.options import Options, Recompute
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, one_after_the_other, tours
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 from hulk.search.skeleton import Skeleton, Slot
 
 

@@ -7,9 +7,9 @@ from math import inf
 
 from hulk.domain.cluster import Cluster
 from hulk.domain.plan import JobPlan, Plan
-from hulk.search.evaluate import JobSpace
 from hulk.search.exact.job import JobSolver
 from hulk.search.exact.plans import Known
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import time_cost
 from hulk.search.waiting import why_waiting
 

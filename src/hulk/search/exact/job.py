@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from hulk.search.evaluate import JobSpace
 from hulk.search.exact.alone import solve_alone
 from hulk.search.exact.bounds import all_work
 from hulk.search.exact.case import Case, offer_of
@@ -13,7 +12,8 @@ from hulk.search.exact.listing import Lister
 from hulk.search.exact.mode import Mode, modes_of
 from hulk.search.exact.plans import Known
 from hulk.search.exact.together import solve_together
-from hulk.search.seeds import arrange
+from hulk.search.job_space import JobSpace
+from hulk.search.shape.arrange import arrange
 
 _WIDER = 1.15  # how much more time is allowed when no plan was found
 _WIDEST = 100  # times the bound: from there on any time

@@ -11,9 +11,9 @@ import numpy as np
 from hulk.cost.arrays import Tables
 from hulk.cost.tables import without_sharing
 from hulk.domain.options import SPACE, Options
-from hulk.search.evaluate import JobSpace
 from hulk.search.exact.bounds import bounds_of
 from hulk.search.exact.case import Case, Offer
+from hulk.search.job_space import JobSpace
 
 _SOLVED = ("schedule", "sync")  # options that are decided with the pipelines
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 
 MOST_MACHINES, MOST_GPUS, MOST_LAYERS, MOST_BATCH = 8, 16, 10, 64
 MOST_PIPELINES = 1e10

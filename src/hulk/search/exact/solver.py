@@ -10,9 +10,9 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InputError
-from hulk.search.evaluate import JobSpace, Places
 from hulk.search.exact.assignment import Assignment
 from hulk.search.exact.size import refuse_large
+from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import Objective
 
 

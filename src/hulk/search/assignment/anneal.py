@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import is_cached, kernel
-from hulk.search.deal_moves import RECIPE, RELOCATE, draw_kind, move_machines
+from hulk.cost.compiled import kernel
+from hulk.search.assignment.moves import RECIPE, RELOCATE, draw_kind, move_machines
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, keep_pins, running_cost, take_over, total_cost
 from hulk.search.heat import Heat
 from hulk.search.learned import Learned
-from hulk.search.packed import Packed
 from hulk.search.recipes import FEW_SAMPLES, SAMPLES, look
 from hulk.search.results import LACKS, OPEN
+from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
 Ints = NDArray[np.int64]
@@ -26,7 +26,7 @@ _SECOND_LOOK = 0.15  # of the groups that a move has changed get a drawn recipe 
 
 @kernel
 def improve(
-    packed: Packed, work: Workspace, deal: Deal, best: Deal, learned: Learned, moves: int, heat: Heat, seed: int
+    packed: SearchTables, work: Workspace, deal: Deal, best: Deal, learned: Learned, moves: int, heat: Heat, seed: int
 ) -> None:
     """Anneal a deal for so many moves. The best seen goes to `best`, which comes with the best so far. Where jobs are
     open, recipes are drawn for them first."""
@@ -76,8 +76,3 @@ def improve(
                 deal.status[j], deal.value[j] = trial.status[j], trial.value[j]
             if total_cost(packed, deal) < total_cost(packed, best):
                 take_over(best, deal)
-
-
-def is_compiled() -> bool:
-    """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(improve)

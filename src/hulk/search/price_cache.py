@@ -20,7 +20,7 @@ _ODD = -7046029254386353131  # 2^64 over the golden ratio, as a signed number
 _LOW_35, _LOW_33 = (1 << 35) - 1, (1 << 33) - 1
 
 
-class Memo(NamedTuple):
+class PriceCache(NamedTuple):
     """The last prices asked for, each at the place its key says, until another takes it."""
 
     keys: Ints  # [K]; 0: none
@@ -30,14 +30,14 @@ class Memo(NamedTuple):
     first: Ints  # [M] room to work in: the first slot of each machine, −1 between calls
 
 
-def empty_memo(machines: int) -> Memo:
+def empty_cache(machines: int) -> PriceCache:
     """Nothing known."""
     none, first = np.zeros(_ROOM, np.int64), np.full(machines, -1, np.int64)
-    return Memo(none, none.copy(), np.zeros(_ROOM), np.zeros(_ROOM, np.bool_), first)
+    return PriceCache(none, none.copy(), np.zeros(_ROOM), np.zeros(_ROOM, np.bool_), first)
 
 
 @inlined
-def key_of(memo: Memo, plan: Encoded, job: int) -> int:
+def key_of(memo: PriceCache, plan: Encoded, job: int) -> int:
     """A number that tells one plan of a job from another: by its options and slots."""
     key = (job + 1) * _ODD
     for column in range(plan.options.shape[0]):
@@ -57,7 +57,7 @@ def key_of(memo: Memo, plan: Encoded, job: int) -> int:
 
 
 @inlined
-def recall(memo: Memo, key: int, limit: float) -> tuple[int, float]:
+def recall(memo: PriceCache, key: int, limit: float) -> tuple[int, float]:
     """What is known of a plan: OVER where that is `limit` or more, OPEN where nothing helps."""
     at = key & (_ROOM - 1)
     status, value = memo.status[at], memo.value[at]
@@ -74,7 +74,7 @@ def recall(memo: Memo, key: int, limit: float) -> tuple[int, float]:
 
 
 @inlined
-def note(memo: Memo, key: int, status: int, value: float, limit: float) -> None:
+def note(memo: PriceCache, key: int, status: int, value: float, limit: float) -> None:
     """Take up a price that was asked for under a limit."""
     at = key & (_ROOM - 1)
     memo.keys[at] = key

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from hulk.domain.options import Options, Recompute, Schedule, Sync, neighbours
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 from hulk.search.results import Result
 from hulk.search.skeleton import Chain, Skeleton, Slot
 

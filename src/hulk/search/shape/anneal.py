@@ -1,6 +1,6 @@
 """Every job's pipelines polished side by side, compiled: annealing over who has which machine and where it stands.
 
-A deal (`hulk.search.dealing`) knows a group by the recipe that makes its pipelines. Here the pipelines themselves are
+A deal (`hulk.search.deals`) knows a group by the recipe that makes its pipelines. Here the pipelines themselves are
 changed: slots, runs and whole machines, inside a job and between jobs. A change inside one job is judged by that job's
 own gain, so that a small job is polished beside a large one; a change between jobs by the whole objective.
 """
@@ -12,17 +12,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inlined, inner, is_cached, kernel, lean, maker
-from hulk.search.deal_moves import taker_of
+from hulk.cost.compiled import inlined, inner, kernel, lean, maker
+from hulk.search.assignment.moves import taker_of
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, empty_deal, keep_pins, running_cost, total_cost
 from hulk.search.heat import Heat
 from hulk.search.layouts import DEGREE, LAYOUT, shape
 from hulk.search.learned import Learned, bucket_of
-from hulk.search.packed import Packed
 from hulk.search.recipes import change_recipe, draw_recipe, priced, size_of
-from hulk.search.reshape import reshape
 from hulk.search.results import LACKS, RUNS
-from hulk.search.slots import drop, nearest_position, put
+from hulk.search.shape.moves import reshape
+from hulk.search.shape.slots import drop, nearest_position, put
+from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ class Move(NamedTuple):
     recipe: Ints  # [COLUMNS]
 
 
-def empty_shapes(packed: Packed) -> Shapes:
+def empty_shapes(packed: SearchTables) -> Shapes:
     """Nobody has anything."""
     jobs, slots = len(packed.need), int(packed.gpus.sum())
     deal = empty_deal(packed)
@@ -136,7 +136,7 @@ def _own(shapes: Shapes, job: int) -> None:
 
 
 @inner
-def _draw_move(packed: Packed, learned: Learned, shapes: Shapes, move: Move) -> int:
+def _draw_move(packed: SearchTables, learned: Learned, shapes: Shapes, move: Move) -> int:
     """What to do next. Returns how many jobs it touches."""
     jobs, machines = packed.allowed.shape
     owner = shapes.deal.owner
@@ -196,7 +196,7 @@ def without(work: Workspace, machine: int, whole: bool) -> bool:
 
 
 @lean
-def substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) -> bool:
+def substitute(packed: SearchTables, work: Workspace, job: int, old: int, new: int) -> bool:
     """Another machine takes a machine's slots, as far as its GPUs go."""
     spare = packed.gpus[new]
     p = work.pipelines[0] - 1
@@ -218,7 +218,7 @@ def substitute(packed: Packed, work: Workspace, job: int, old: int, new: int) ->
 
 
 @lean
-def insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) -> bool:
+def insert(packed: SearchTables, work: Workspace, job: int, machine: int, way: int) -> bool:
     """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
     beside its nearest neighbours, or spread over several."""
     pipelines = work.pipelines[0]
@@ -260,7 +260,7 @@ def insert(packed: Packed, work: Workspace, job: int, machine: int, way: int) ->
 
 
 @maker
-def _from_recipe(packed: Packed, work: Workspace, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
+def _from_recipe(packed: SearchTables, work: Workspace, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
     """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
     gpus, replicas = size_of(packed, job, owner)
     if gpus == 0:
@@ -276,7 +276,9 @@ def _from_recipe(packed: Packed, work: Workspace, job: int, owner: Ints, learned
 
 
 @maker
-def _make(packed: Packed, work: Workspace, shapes: Shapes, learned: Learned, move: Move, which: int, way: int) -> bool:
+def _make(
+    packed: SearchTables, work: Workspace, shapes: Shapes, learned: Learned, move: Move, which: int, way: int
+) -> bool:
     """Take to hand what a move makes of a job, one way of several; false where that way does not apply."""
     job, what, owner, recipe = move.jobs[which], move.what[which], move.owner, move.recipe
     recipe[:] = shapes.deal.recipes[job]
@@ -302,7 +304,7 @@ def _make(packed: Packed, work: Workspace, shapes: Shapes, learned: Learned, mov
 
 
 @inner
-def _has_pinned(packed: Packed, work: Workspace, job: int) -> bool:
+def _has_pinned(packed: SearchTables, work: Workspace, job: int) -> bool:
     """Whether the pipelines on the work use every machine that the job must use."""
     for k in range(packed.pins.shape[0]):
         if packed.pins[k, 1] != job:
@@ -317,7 +319,7 @@ def _has_pinned(packed: Packed, work: Workspace, job: int) -> bool:
 
 # Inlined for the same reason as the price.
 @inlined
-def _propose(packed: Packed, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, move: Move) -> int:
+def _propose(packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, move: Move) -> int:
     """Draw a move and write what it makes of each job it touches to `trial`, the quickest way that fits. Returns how
     many jobs that is; 0 where nothing came of it."""
     count = _draw_move(packed, learned, shapes, move)
@@ -338,13 +340,13 @@ def _propose(packed: Packed, work: Workspace, shapes: Shapes, trial: Shapes, lea
 
 
 @maker
-def _empty_move(packed: Packed) -> Move:
+def _empty_move(packed: SearchTables) -> Move:
     jobs, what, old, new = np.zeros((4, 2), np.int64)
     return Move(jobs, what, old, new, np.zeros(packed.place.shape[0], np.int64), np.zeros(COLUMNS, np.int64))
 
 
 @kernel
-def propose(packed: Packed, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
+def propose(packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, seed: int) -> Ints:
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
     move = _empty_move(packed)
@@ -362,7 +364,9 @@ def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
 
 
 @kernel
-def polish(packed: Packed, work: Workspace, draft: Draft, learned: Learned, moves: int, heat: Heat, seed: int) -> None:
+def polish(
+    packed: SearchTables, work: Workspace, draft: Draft, learned: Learned, moves: int, heat: Heat, seed: int
+) -> None:
     """Anneal for so many moves; the best seen goes to `draft.best`, which comes with the best so far."""
     np.random.seed(seed)
     move, now, trial = _empty_move(packed), draft.now, draft.trial
@@ -385,8 +389,3 @@ def polish(packed: Packed, work: Workspace, draft: Draft, learned: Learned, move
         if cost < least:
             least = cost
             copy_all(now, draft.best)
-
-
-def is_compiled() -> bool:
-    """Whether the compiled code of this very version lies in numba's cache."""
-    return is_cached(polish)

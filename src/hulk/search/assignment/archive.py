@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner, kernel, maker
 from hulk.search.deals import COLUMNS, Deal, cost_of
-from hulk.search.packed import Packed
 from hulk.search.results import RUNS
+from hulk.search.tables import SearchTables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +23,7 @@ _ROOM = 128
 _GAIN = 1e-9  # of the cost: what is less is rounding
 
 
-class Pool(NamedTuple):
+class Archive(NamedTuple):
     """Groups seen, up to K for each job, none of which another beats with the same machines or fewer. One row more
     holds the groups of the deal that is being made better."""
 
@@ -34,10 +34,10 @@ class Pool(NamedTuple):
     value: Floats  # [J, K + 1]
 
 
-def empty_pool(packed: Packed) -> Pool:
+def empty_archive(packed: SearchTables) -> Archive:
     """Nothing seen yet."""
     jobs, places = len(packed.need), packed.latency.shape[0]
-    return Pool(
+    return Archive(
         np.zeros(jobs, np.int64),
         np.zeros((jobs, _ROOM + 1, places), np.int64),
         np.zeros((jobs, _ROOM + 1, COLUMNS), np.int64),
@@ -47,7 +47,7 @@ def empty_pool(packed: Packed) -> Pool:
 
 
 @maker
-def _counted(packed: Packed, owner: Ints) -> Ints:
+def _counted(packed: SearchTables, owner: Ints) -> Ints:
     """[J, P] machines of each place that a job has."""
     counts = np.zeros((packed.allowed.shape[0], packed.latency.shape[0]), np.int64)
     for m in range(owner.shape[0]):
@@ -65,110 +65,110 @@ def _within(counts: Ints, free: Ints) -> bool:
 
 
 @kernel
-def remember(packed: Packed, pool: Pool, deal: Deal) -> None:
+def remember(packed: SearchTables, archive: Archive, deal: Deal) -> None:
     """Take up the groups of a deal whose jobs run. Where there is no room, any other goes."""
     counts = _counted(packed, deal.owner)
     for job in range(deal.status.shape[0]):
-        if deal.status[job] == RUNS and not _is_beaten(pool, job, counts[job], deal.value[job]):
-            size = _without_beaten(pool, job, counts[job], deal.value[job])
+        if deal.status[job] == RUNS and not _is_beaten(archive, job, counts[job], deal.value[job]):
+            size = _without_beaten(archive, job, counts[job], deal.value[job])
             at = size if size < _ROOM else np.random.randint(0, _ROOM)
-            pool.size[job] = min(size + 1, _ROOM)
-            pool.counts[job, at] = counts[job]
-            pool.recipes[job, at] = deal.recipes[job]
-            pool.status[job, at], pool.value[job, at] = RUNS, deal.value[job]
+            archive.size[job] = min(size + 1, _ROOM)
+            archive.counts[job, at] = counts[job]
+            archive.recipes[job, at] = deal.recipes[job]
+            archive.status[job, at], archive.value[job, at] = RUNS, deal.value[job]
 
 
 @inner
-def _is_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> bool:
+def _is_beaten(archive: Archive, job: int, counts: Ints, seconds: float) -> bool:
     """Whether a known group takes no longer, with no other machines."""
-    for k in range(pool.size[job]):  # noqa: SIM110
-        if pool.value[job, k] <= seconds and _within(pool.counts[job, k], counts):
+    for k in range(archive.size[job]):
+        if archive.value[job, k] <= seconds and _within(archive.counts[job, k], counts):
             return True
     return False
 
 
 @maker
-def _without_beaten(pool: Pool, job: int, counts: Ints, seconds: float) -> int:
+def _without_beaten(archive: Archive, job: int, counts: Ints, seconds: float) -> int:
     """Forget groups that this one beats; how many are left."""
     left = 0
-    for k in range(pool.size[job]):
-        if pool.value[job, k] >= seconds and _within(counts, pool.counts[job, k]):
+    for k in range(archive.size[job]):
+        if archive.value[job, k] >= seconds and _within(counts, archive.counts[job, k]):
             continue
         if left < k:
-            pool.counts[job, left] = pool.counts[job, k]
-            pool.recipes[job, left] = pool.recipes[job, k]
-            pool.status[job, left], pool.value[job, left] = RUNS, pool.value[job, k]
+            archive.counts[job, left] = archive.counts[job, k]
+            archive.recipes[job, left] = archive.recipes[job, k]
+            archive.status[job, left], archive.value[job, left] = RUNS, archive.value[job, k]
         left += 1
     return left
 
 
 @kernel
-def combine(packed: Packed, pool: Pool, deal: Deal, tries: int, seed: int) -> bool:
+def combine(packed: SearchTables, archive: Archive, deal: Deal, tries: int, seed: int) -> bool:
     """Make a deal better in place by groups of others. Whether it is."""
     np.random.seed(seed)
     counts = _counted(packed, deal.owner)
-    pool.counts[:, _ROOM] = counts
-    pool.recipes[:, _ROOM] = deal.recipes
-    pool.status[:, _ROOM] = deal.status
-    pool.value[:, _ROOM] = deal.value
+    archive.counts[:, _ROOM] = counts
+    archive.recipes[:, _ROOM] = deal.recipes
+    archive.status[:, _ROOM] = deal.status
+    archive.value[:, _ROOM] = deal.value
     chosen = np.full(deal.status.shape[0], _ROOM)
     free = np.diff(packed.first_member) - counts.sum(axis=0)
-    total, is_better = _cost(packed, pool, chosen), False
+    total, is_better = _cost(packed, archive, chosen), False
     trial, rest = chosen.copy(), free.copy()
     for _ in range(tries):
         trial[:] = chosen
         rest[:] = free
-        if _changed(pool, trial, rest):
-            cost = _cost(packed, pool, trial)
+        if _changed(archive, trial, rest):
+            cost = _cost(packed, archive, trial)
             if cost < total * (1 - _GAIN):
                 chosen[:] = trial
                 free[:] = rest
                 total, is_better = cost, True
     owner = deal.owner.copy()
-    if not is_better or not _hand_out(packed, pool, chosen, owner):
+    if not is_better or not _hand_out(packed, archive, chosen, owner):
         return False
     deal.owner[:] = owner
     for job in range(chosen.shape[0]):
-        deal.recipes[job] = pool.recipes[job, chosen[job]]
-        deal.status[job], deal.value[job] = pool.status[job, chosen[job]], pool.value[job, chosen[job]]
+        deal.recipes[job] = archive.recipes[job, chosen[job]]
+        deal.status[job], deal.value[job] = archive.status[job, chosen[job]], archive.value[job, chosen[job]]
     return True
 
 
 @inner
-def _cost(packed: Packed, pool: Pool, chosen: Ints) -> float:
+def _cost(packed: SearchTables, archive: Archive, chosen: Ints) -> float:
     total = 0.0
     for job in range(chosen.shape[0]):
-        total += cost_of(packed, job, pool.status[job, chosen[job]], pool.value[job, chosen[job]])
+        total += cost_of(packed, job, archive.status[job, chosen[job]], archive.value[job, chosen[job]])
     return total
 
 
 @maker
-def _changed(pool: Pool, chosen: Ints, free: Ints) -> bool:
+def _changed(archive: Archive, chosen: Ints, free: Ints) -> bool:
     """A job takes another group, those it takes machines from choose again, then everybody takes the best that is
     free; all in place. False where someone finds nothing."""
     job = np.random.randint(0, chosen.shape[0])
-    if pool.size[job] == 0:
+    if archive.size[job] == 0:
         return False
-    free += pool.counts[job, chosen[job]]
-    chosen[job] = np.random.randint(0, pool.size[job])
-    free -= pool.counts[job, chosen[job]]
+    free += archive.counts[job, chosen[job]]
+    chosen[job] = np.random.randint(0, archive.size[job])
+    free -= archive.counts[job, chosen[job]]
     order = np.random.permutation(chosen.shape[0])
     for other in order:
-        if other != job and _is_short(pool.counts[other, chosen[other]], free):
-            free += pool.counts[other, chosen[other]]
+        if other != job and _is_short(archive.counts[other, chosen[other]], free):
+            free += archive.counts[other, chosen[other]]
             chosen[other] = -1
     for other in order:
         if chosen[other] < 0:
-            chosen[other] = _fastest(pool, other, free)
+            chosen[other] = _fastest(archive, other, free)
             if chosen[other] < 0:
                 return False
-            free -= pool.counts[other, chosen[other]]
+            free -= archive.counts[other, chosen[other]]
     for other in order:
-        free += pool.counts[other, chosen[other]]
-        found = _fastest(pool, other, free)
+        free += archive.counts[other, chosen[other]]
+        found = _fastest(archive, other, free)
         if found >= 0:  # a job that waits has none, and goes on waiting
             chosen[other] = found
-        free -= pool.counts[other, chosen[other]]
+        free -= archive.counts[other, chosen[other]]
     return True
 
 
@@ -182,27 +182,27 @@ def _is_short(counts: Ints, free: Ints) -> bool:
 
 
 @inner
-def _fastest(pool: Pool, job: int, free: Ints) -> int:
+def _fastest(archive: Archive, job: int, free: Ints) -> int:
     """The job's fastest group among free machines; −1: there is none."""
     best, least = -1, np.inf
-    for k in range(pool.size[job]):
-        if pool.value[job, k] < least and _within(pool.counts[job, k], free):
-            best, least = k, pool.value[job, k]
-    is_quicker = pool.status[job, _ROOM] == RUNS and pool.value[job, _ROOM] < least
-    if is_quicker and _within(pool.counts[job, _ROOM], free):
+    for k in range(archive.size[job]):
+        if archive.value[job, k] < least and _within(archive.counts[job, k], free):
+            best, least = k, archive.value[job, k]
+    is_quicker = archive.status[job, _ROOM] == RUNS and archive.value[job, _ROOM] < least
+    if is_quicker and _within(archive.counts[job, _ROOM], free):
         best = _ROOM
     return best
 
 
 @maker
-def _hand_out(packed: Packed, pool: Pool, chosen: Ints, owner: Ints) -> bool:
+def _hand_out(packed: SearchTables, archive: Archive, chosen: Ints, owner: Ints) -> bool:
     """Owners of machines by chosen groups, in place; who has a machine keeps it where its group has such machines.
     False where some of them are not allowed to the job that needs them."""
     for p in range(packed.latency.shape[0]):
         members = packed.members[packed.first_member[p] : packed.first_member[p + 1]]
         lacking = np.zeros(chosen.shape[0], np.int64)
         for job in range(chosen.shape[0]):
-            lacking[job] = pool.counts[job, chosen[job], p]
+            lacking[job] = archive.counts[job, chosen[job], p]
         for m in members:
             job = owner[m]
             if job >= 0 and lacking[job] > 0:

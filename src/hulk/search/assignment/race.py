@@ -1,5 +1,5 @@
-"""Who gets which machines: many random deals, the better ones improved further (`hulk.search.dealing`), and joined with
-the best groups of others (`hulk.search.pool`)."""
+"""Who gets which machines: many random deals, the better ones improved further (`hulk.search.assignment.anneal`), and
+joined with the best groups of others (`hulk.search.assignment.archive`)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.domain.options import options_of
+from hulk.search.assignment.anneal import improve
+from hulk.search.assignment.archive import combine, empty_archive, remember
+from hulk.search.assignment.moves import deal_out
 from hulk.search.budget import Budget, Pace
 from hulk.search.cooling import cool
-from hulk.search.deal_moves import deal_out
-from hulk.search.dealing import improve
 from hulk.search.deals import Deal, empty_deal, keep_pins, total_cost
-from hulk.search.evaluate import JobSpace
 from hulk.search.heat import Heat
+from hulk.search.job_space import JobSpace
 from hulk.search.layouts import LAYOUT, shape
 from hulk.search.learned import nothing_learned
-from hulk.search.packed import pack
-from hulk.search.pool import combine, empty_pool, remember
 from hulk.search.results import OPEN, RUNS
 from hulk.search.skeleton import Chain, Skeleton
 from hulk.search.state import State
+from hulk.search.tables import pack
 from hulk.search.workspace import make_workspace
 from hulk.search.written import read
 
@@ -59,7 +59,7 @@ class GroupSearch:
         self.rng = rng
         self.budget = budget or Budget()
         self.packed = pack(spaces)
-        self.pool = empty_pool(self.packed)
+        self.archive = empty_archive(self.packed)
         # A job whose state is more than all its machines hold would only keep them from the others.
         self.bar(np.flatnonzero(self.packed.need > self.packed.allowed @ self.packed.room))
         self.work = make_workspace(self.packed)
@@ -126,7 +126,7 @@ class GroupSearch:
         allowed[jobs] = False
         pins[np.isin(pins[:, 1], jobs), 1] = -1
         self.packed = self.packed._replace(allowed=allowed, pins=pins)
-        self.pool.size[jobs] = 0
+        self.archive.size[jobs] = 0
 
     def without_waiting(self, deals: Sequence[Deal], *, moves: int, deadline: float) -> list[Deal]:
         """Deals whose best leaves jobs waiting, raced on without those jobs: while there is hope they draw machines
@@ -234,14 +234,14 @@ class GroupSearch:
 
     def combined(self, deal: Deal) -> Deal:
         """A deal made better in place by groups that this search has seen in others."""
-        if combine(self.packed, self.pool, deal, _COMBINATIONS, self.draw_seed()) and self._report:
+        if combine(self.packed, self.archive, deal, _COMBINATIONS, self.draw_seed()) and self._report:
             self._report(deal)
         return deal
 
     def _improve(self, deal: Deal, best: Deal, moves: int, heat: Heat) -> None:
         improve(self.packed, self.work, deal, best, self.learned, moves, heat, self.draw_seed())
-        remember(self.packed, self.pool, deal)
-        remember(self.packed, self.pool, best)
+        remember(self.packed, self.archive, deal)
+        remember(self.packed, self.archive, best)
         if self._report:
             self._report(best)
 

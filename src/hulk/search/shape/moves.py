@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner, kernel
-from hulk.search.packed import Packed
 from hulk.search.recipes import change_options
-from hulk.search.slots import (
+from hulk.search.shape.slots import (
     any_slot,
     drop,
     is_as_long,
@@ -20,6 +19,7 @@ from hulk.search.slots import (
     take_slots,
     turn_round,
 )
+from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
 Ints = NDArray[np.int64]
@@ -54,7 +54,7 @@ _DRAWN = np.repeat(np.arange(len(MOVES)), list(MOVES.values()))
 
 
 @kernel
-def reshape(packed: Packed, work: Workspace, job: int, recipe: Ints) -> bool:
+def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bool:
     """One change drawn at random; `recipe` has the job's options and is changed in place."""
     kind = _DRAWN[np.random.randint(0, len(_DRAWN))]
     if kind == _OPTIONS:
@@ -140,7 +140,7 @@ def _drop_slot(work: Workspace) -> bool:
 
 
 @inner
-def _use_idle_gpus(packed: Packed, work: Workspace, job: int) -> bool:
+def _use_idle_gpus(packed: SearchTables, work: Workspace, job: int) -> bool:
     """Idle GPUs of a machine in use get a slot, in a pipeline or as one."""
     _, at = any_slot(work)
     machine = work.machine[at]
@@ -228,7 +228,7 @@ def _reverse(work: Workspace, everywhere: bool) -> bool:
 
 
 @inner
-def _move_region(packed: Packed, work: Workspace) -> bool:
+def _move_region(packed: SearchTables, work: Workspace) -> bool:
     """A region's or a machine's slots to the edge of another region's, in all pipelines that are as long: those that go
     the same way go on doing so."""
     p, at = any_slot(work)
@@ -250,7 +250,7 @@ def _move_region(packed: Packed, work: Workspace) -> bool:
 
 
 @inner
-def _reslice(packed: Packed, work: Workspace, job: int) -> bool:
+def _reslice(packed: SearchTables, work: Workspace, job: int) -> bool:
     """A machine's slots get another tensor parallel degree; what it held goes on in the same places."""
     _, at = any_slot(work)
     machine = work.machine[at]
@@ -280,19 +280,19 @@ def _reslice(packed: Packed, work: Workspace, job: int) -> bool:
 
 
 @inner
-def _is_degree(packed: Packed, job: int, ranks: int) -> bool:
+def _is_degree(packed: SearchTables, job: int, ranks: int) -> bool:
     return bool(0 < ranks < packed.degree.shape[1] and packed.degree[job, ranks] == ranks)
 
 
 @inner
-def _resplit(packed: Packed, work: Workspace, job: int) -> bool:
+def _resplit(packed: SearchTables, work: Workspace, job: int) -> bool:
     """A slot becomes two neighbours, or two neighbours of one machine become one: a machine may be cut unevenly."""
     p, at = any_slot(work)
     return _resplit_at(packed, work, job, p, at, np.random.random())
 
 
 @inner
-def _resplit_all(packed: Packed, work: Workspace, job: int) -> bool:
+def _resplit_all(packed: SearchTables, work: Workspace, job: int) -> bool:
     """The same at the same stage of all pipelines that are as long."""
     p, at = any_slot(work)
     length, stage, draw = work.starts[p + 1] - work.starts[p], at - work.starts[p], np.random.random()
@@ -304,7 +304,7 @@ def _resplit_all(packed: Packed, work: Workspace, job: int) -> bool:
 
 
 @inner
-def _resplit_at(packed: Packed, work: Workspace, job: int, p: int, at: int, draw: float) -> bool:
+def _resplit_at(packed: SearchTables, work: Workspace, job: int, p: int, at: int, draw: float) -> bool:
     """Slot `at` of pipeline p with the next one of its machine, or in two, where the number drawn says."""
     machine, ranks = work.machine[at], work.ranks[at]
     if at + 1 < work.starts[p + 1] and work.machine[at + 1] == machine:

@@ -1,4 +1,4 @@
-"""`hulk.search.polish` for every objective, with money too."""
+"""`hulk.search.shape.anneal` for every objective, with money too."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 
 from hulk.domain.options import options_of, places_of
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.cooling import cool
 from hulk.search.deals import Deal
-from hulk.search.groups import GroupSearch
 from hulk.search.heat import Heat
 from hulk.search.layouts import LAYOUT
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.polish import Draft, Shapes, accept, copy_all, empty_shapes, polish, propose
 from hulk.search.results import RUNS, Result
+from hulk.search.shape.anneal import Draft, Shapes, accept, copy_all, empty_shapes, polish, propose
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
 from hulk.search.written import read, write

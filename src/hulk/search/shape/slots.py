@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hulk.cost.compiled import inner, lean
-from hulk.search.packed import Packed
+from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
 
@@ -59,7 +59,7 @@ def run_around(work: Workspace, p: int, at: int) -> tuple[int, int]:
 
 
 @inner
-def region_around(packed: Packed, work: Workspace, p: int, at: int) -> tuple[int, int]:
+def region_around(packed: SearchTables, work: Workspace, p: int, at: int) -> tuple[int, int]:
     """Neighbouring slots of one region: begin and end of those that a slot is among."""
     region, begin, end = packed.region_of_machine[work.machine[at]], at, at + 1
     while begin > work.starts[p] and packed.region_of_machine[work.machine[begin - 1]] == region:
@@ -70,7 +70,7 @@ def region_around(packed: Packed, work: Workspace, p: int, at: int) -> tuple[int
 
 
 @lean
-def nearest_position(packed: Packed, work: Workspace, p: int, machine: int) -> int:
+def nearest_position(packed: SearchTables, work: Workspace, p: int, machine: int) -> int:
     """Where a machine fits into pipeline p: beside the slot that is nearest, on the side that is nearer."""
     begin, end = work.starts[p], work.starts[p + 1]
     nearest, least = begin, np.inf
@@ -84,7 +84,7 @@ def nearest_position(packed: Packed, work: Workspace, p: int, machine: int) -> i
 
 
 @inner
-def _way(packed: Packed, work: Workspace, slot: int, machine: int) -> float:
+def _way(packed: SearchTables, work: Workspace, slot: int, machine: int) -> float:
     if work.machine[slot] == machine:
         return 0.0
     way: float = packed.latency[packed.place[work.machine[slot]], packed.place[machine]]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.memory import optimizer_bytes, weight_bytes
-from hulk.search.evaluate import JobSpace
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
-from hulk.search.seeds import Found, arrange, base_options, slots_of, tune
+from hulk.search.shape.arrange import Found, arrange, base_options, slots_of, tune
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from hulk.cost.compiled import inner, kernel, lean, maker
 from hulk.search.deals import Deal, keep_pins
 from hulk.search.learned import Learned
-from hulk.search.packed import Packed
 from hulk.search.results import OPEN
+from hulk.search.tables import SearchTables
 
 _BY_WHAT_IS_KNOWN = 0.5  # of the moves follow good deals
 _TRIES = 20
@@ -30,7 +30,7 @@ def draw_kind() -> int:
 
 
 @maker
-def move_machines(packed: Packed, learned: Learned, kind: int, owner: Ints, touched: Ints) -> int:
+def move_machines(packed: SearchTables, learned: Learned, kind: int, owner: Ints, touched: Ints) -> int:
     """One move of a kind other than RECIPE, which leaves the machines where they are."""
     if kind == EXCHANGE:
         return _exchange(packed, owner, touched)
@@ -44,7 +44,7 @@ def move_machines(packed: Packed, learned: Learned, kind: int, owner: Ints, touc
 
 
 @inner
-def _around(packed: Packed, job: int, centre: int, power: float, owner: Ints, free_only: bool) -> bool:
+def _around(packed: SearchTables, job: int, centre: int, power: float, owner: Ints, free_only: bool) -> bool:
     """Give a job the machines nearest to one until they have so many FLOP/s and hold the model; half of the time only
     those whose GPUs are about as fast or faster. False: not enough."""
     need = 1.2 * packed.need[job]
@@ -68,7 +68,7 @@ def _around(packed: Packed, job: int, centre: int, power: float, owner: Ints, fr
 
 
 @kernel
-def deal_out(packed: Packed, deal: Deal, seed: int) -> None:
+def deal_out(packed: SearchTables, deal: Deal, seed: int) -> None:
     """Groups drawn at random: job after job takes a share of the power around some place that is free. Jobs that have
     machines already keep them. Recipes and what is known of jobs are left open."""
     np.random.seed(seed)
@@ -119,14 +119,14 @@ def _drawn(sums: Floats) -> int:
 
 
 @inner
-def _known_taker(packed: Packed, learned: Learned, machine: int) -> int:
+def _known_taker(packed: SearchTables, learned: Learned, machine: int) -> int:
     """Who has such machines in good deals, half of the time: a job, or −1 for nobody; −2 where that is not known."""
     taker = _drawn(learned.takers[packed.place[machine]]) if np.random.random() < _BY_WHAT_IS_KNOWN else -1
     return -2 if taker < 0 else -1 if taker == packed.allowed.shape[0] else taker
 
 
 @lean
-def taker_of(packed: Packed, learned: Learned, machine: int, giver: int, owner: Ints) -> int:
+def taker_of(packed: SearchTables, learned: Learned, machine: int, giver: int, owner: Ints) -> int:
     """Who might take a machine: an owner in good deals; or mostly the owner of a machine near by, sometimes anybody,
     sometimes nobody."""
     jobs = packed.allowed.shape[0]
@@ -148,7 +148,7 @@ def taker_of(packed: Packed, learned: Learned, machine: int, giver: int, owner: 
 
 
 @inner
-def _give(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
+def _give(packed: SearchTables, learned: Learned, owner: Ints, touched: Ints) -> int:
     """Some machines of a place, or of a region, go from their holder to another job or stay idle."""
     machines = owner.shape[0]
     machine = np.random.randint(0, machines)
@@ -181,7 +181,7 @@ def _give(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
 
 
 @inner
-def _together(packed: Packed, one: int, two: int, wide: bool) -> bool:
+def _together(packed: SearchTables, one: int, two: int, wide: bool) -> bool:
     if wide:
         return bool(packed.region_of_machine[one] == packed.region_of_machine[two])
     return bool(packed.place[one] == packed.place[two])
@@ -198,7 +198,7 @@ def _touch(touched: Ints, one: int, two: int) -> int:
 
 
 @inner
-def _swap(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
+def _swap(packed: SearchTables, learned: Learned, owner: Ints, touched: Ints) -> int:
     """Machines of two places change hands: one for one, or all that two holders have there."""
     machines = owner.shape[0]
     one, two = np.random.randint(0, machines), np.random.randint(0, machines)
@@ -224,7 +224,7 @@ def _swap(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
 
 
 @inner
-def _shrink(packed: Packed, owner: Ints, touched: Ints) -> int:
+def _shrink(packed: SearchTables, owner: Ints, touched: Ints) -> int:
     """A job leaves what is unlike one of its machines: in another place, in another region, or with slower GPUs."""
     machines = owner.shape[0]
     like = np.random.randint(0, machines)
@@ -246,7 +246,7 @@ def _shrink(packed: Packed, owner: Ints, touched: Ints) -> int:
 
 
 @inner
-def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
+def _exchange(packed: SearchTables, owner: Ints, touched: Ints) -> int:
     """Two jobs change groups."""
     jobs = packed.allowed.shape[0]
     if jobs < 2:
@@ -267,7 +267,7 @@ def _exchange(packed: Packed, owner: Ints, touched: Ints) -> int:
 
 
 @maker
-def _relocate(packed: Packed, learned: Learned, owner: Ints, touched: Ints) -> int:
+def _relocate(packed: SearchTables, learned: Learned, owner: Ints, touched: Ints) -> int:
     """A job goes elsewhere: to the machines around some place, as many as give it about the power it has, idle or not.
     One of those that lose machines by it may take what it leaves."""
     jobs, machines = packed.allowed.shape

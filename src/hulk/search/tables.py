@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from hulk.cost.arrays import Rules, Tables
 from hulk.cost.compiled import kernel
 from hulk.domain.options import SPACE
-from hulk.search.assign import machine_rates, state_bytes
-from hulk.search.evaluate import JobSpace
+from hulk.search.assignment.ways import machine_rates, state_bytes
+from hulk.search.job_space import JobSpace
 from hulk.search.objective import job_cost, time_cost
 from hulk.search.path import positions
 
@@ -35,7 +35,7 @@ _IN_TABLES = [column for column, choice in enumerate(SPACE) if choice.in_tables]
 OPTIONS = len(SPACE)
 
 
-class Packed(NamedTuple):
+class SearchTables(NamedTuple):
     """J jobs, V variants (the options that tables depend on), F options with up to N values, M machines, P places."""
 
     floats: Floats  # all tables of all jobs, one after the other
@@ -87,7 +87,7 @@ class Packed(NamedTuple):
     any_blocked: bool
 
 
-def pack(spaces: Sequence[JobSpace]) -> Packed:
+def pack(spaces: Sequence[JobSpace]) -> SearchTables:
     """All that the compiled search asks about these jobs."""
     possible = [[choice.possible(space.job) for choice in SPACE] for space in spaces]
     values = np.array([[len(values) for values in its] for its in possible])
@@ -134,7 +134,7 @@ def pack(spaces: Sequence[JobSpace]) -> Packed:
         allowed[j, list(space.allowed)] = True
     firsts = [space.tables(space.plainest) for space in spaces]
     tours = _tours(common, firsts)
-    return Packed(
+    return SearchTables(
         floats=np.concatenate(floats),
         ints=np.concatenate(ints),
         where=where,
@@ -209,7 +209,7 @@ def _tours(common: Tables, firsts: Sequence[Tables]) -> Floats:
 
 
 @kernel
-def tables_of(packed: Packed, job: int, row: Ints) -> Tables:
+def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
     """A job's tables by the options of a row, which has the place of each option's value."""
     variant = 0
     for column in range(OPTIONS):
