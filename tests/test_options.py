@@ -262,7 +262,7 @@ def test_an_option_that_has_no_effect_does_not_change_the_price(choice: Choice, 
             if choice.needs.met(*shape) or len(slots) < shape[1]:
                 continue
             prices = {
-                space.seconds(Skeleton(chains, replace(space.plainest, **{choice.name: value})))
+                space.result(Skeleton(chains, replace(space.plainest, **{choice.name: value})))
                 for value in choice.possible(space.job)
             }
             assert len(prices) == 1

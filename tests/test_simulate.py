@@ -179,7 +179,7 @@ def test_agrees_with_the_price_where_nothing_contends(data: st.DataObject) -> No
     one = data.draw(jobs_prepared(cluster))
     total, stage_end = price_of(one)
     timeline = simulate([one], cluster, contention=False).jobs["job"]
-    if one.encoded.by_region:  # the closed form has all regions begin at once, when the last one can
+    if one.plan.options.sync is Sync.BY_REGION:  # the closed form has all regions begin at once, when the last one can
         least = total - one.durations.set_seconds[: one.sets].sum()
         assert least * (1 - 1e-9) <= timeline.step <= total * (1 + 1e-9)
     else:
@@ -188,7 +188,7 @@ def test_agrees_with_the_price_where_nothing_contends(data: st.DataObject) -> No
     for i in range(one.sets):
         layers = int(one.durations.set_first[i]), int(one.durations.set_last[i])
         for span in timeline.spans:
-            if span.layers == layers and not one.encoded.by_region:
+            if span.layers == layers and one.plan.options.sync is not Sync.BY_REGION:
                 assert span.seconds == pytest.approx(one.durations.set_seconds[i], rel=1e-6)
 
 

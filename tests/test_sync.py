@@ -12,7 +12,7 @@ from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Link
-from hulk.domain.options import Options
+from hulk.domain.options import Options, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage, idle_machines, layer_holders
 from keep_prices import compute_model, draw_case, job_plan
 
@@ -69,7 +69,7 @@ def test_groups_have_every_member_once_and_a_region_each() -> None:
         regions = [one.cluster.machine(stage.machine).region for stage in one.stages]
         for share in one.shares:
             assert sorted(n for chain in share.chains for n in chain) == sorted(share.members)
-            if one.encoded.by_region and (share.layers or one.engine.shares_once):
+            if one.plan.options.sync is Sync.BY_REGION and (share.layers or one.engine.shares_once):
                 assert all(len({regions[n] for n in chain}) == 1 for chain in share.chains)
                 assert len({regions[n] for n in share.leaders}) == len(share.chains)
             else:
@@ -93,7 +93,7 @@ def test_bytes_between_regions_are_paid_for_as_they_are_sent() -> None:
         return price.money.egress
 
     assert egress(ring) == pytest.approx(2 * 4 / 3 * size * 1e-9)
-    by_region = replace(ring, sync=type(ring.sync).BY_REGION)
+    by_region = replace(ring, options=replace(ring.options, sync=Sync.BY_REGION))
     assert egress(by_region) == pytest.approx(2 * size * 1e-9)
     # Weights: an n-th each, to everyone in the other region.
     assert egress(replace(by_region, options=replace(by_region.options, shard_optimizer=True))) == pytest.approx(

@@ -128,6 +128,8 @@ def test_a_search_may_order_stages_as_the_network_would(network: Network) -> Non
     scene = groups.packed
     before = scene.tours.copy()
     assert starts(groups, rng=np.random.default_rng(1), network=network, samples=2)
+    assert (scene.tours == before).all()
+    scene = groups.packed
     apart = scene.tours[-1]
     assert (scene.tours[:-1] == before[:-1]).all()
     assert (np.isinf(apart) == np.isinf(scene.latency)).all()

@@ -37,7 +37,6 @@ from hulk.gnn.train import Settings, load_history, split, train
 from hulk.io.profiles import bundled_compute
 from hulk.propose import Facts, Graph, Network, bundled_network
 from hulk.propose.graph import FROM_LINKS
-from hulk.propose.recipe import WIDTH
 
 CPU = torch.device("cpu")
 
@@ -88,7 +87,8 @@ def test_the_shipped_network_answers() -> None:
     facts = Facts.of(packed(1))
     answer = shipped.run(Graph.of(facts), np.zeros((2, facts.places, facts.jobs + 1)))
     assert answer.shares.shape == answer.amounts.shape == (2, facts.places, facts.jobs + 1)
-    assert answer.recipes.shape == (2, facts.jobs, WIDTH)
+    logits = sum(len(head.values) for head in answer.heads)
+    assert answer.recipes.shape == (2, facts.jobs, logits)
     assert answer.beside.shape == (2, facts.places, facts.places)
     np.testing.assert_allclose(np.exp(answer.shares).sum(axis=2), 1.0, atol=1e-4)
 
