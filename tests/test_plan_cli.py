@@ -77,6 +77,22 @@ def test_the_same_seed_prints_the_same_json(folder):
     assert json.loads(first)["plan"] == json.loads(second)["plan"]
 
 
+def test_verbose_tells_the_phases_on_stderr_and_changes_nothing_else(folder):
+    silent, told = (
+        hulk("plan", "c.yaml", "j.yaml", *QUICK, "--json", *more, cwd=folder) for more in ((), ("--verbose",))
+    )
+    assert told.stdout == silent.stdout
+    lines = [line for line in told.stderr.splitlines() if " moves " in line]
+    assert [line.split("  ")[0] for line in lines] == [
+        "machines dealt out", "each job arranged anew", "shapes of the best raced", "the winner cooled",
+        "cut, shared and played",
+    ]  # fmt: skip
+    assert sum(int(line.split(" moves")[0].split()[-1].replace(",", "")) for line in lines) >= 200
+    assert not [line for line in silent.stderr.splitlines() if " moves " in line]
+    money = hulk("plan", "c.yaml", "j.yaml", *QUICK, "--cheapest", "--verbose", cwd=folder)
+    assert "few machines for each job" in money.stderr and "to finish" in money.stderr
+
+
 def test_a_job_without_a_place_exits_3(folder):
     done = hulk("plan", "c.yaml", "big.yaml", *QUICK, cwd=folder)
     assert done.returncode == 3, done.stderr

@@ -104,7 +104,7 @@ def _worth_trying(space: JobSpace, rate: Rates) -> list[int]:
 
 
 def _parts(space: JobSpace, machine: int) -> Iterator[Skeleton]:
-    """Some of a machine's GPUs, as replicas or as one pipeline; of those that fit, with the switches that suit them."""
+    """Some of a machine's GPUs, as replicas or as one pipeline; of those that fit, with the options that suit them."""
     for degree in space.degrees:
         slots = slots_of(space, machine, degree)
         if slots[0].ranks != degree:

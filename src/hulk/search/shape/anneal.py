@@ -286,7 +286,7 @@ def _make(
     if what == _RESHAPE:
         if not reshape(packed, work, job, recipe):
             return False
-        # Some shapes only pay with other switches: a second change before judging.
+        # Some shapes only pay with other options: a second change before judging.
         return np.random.random() >= 0.25 or reshape(packed, work, job, recipe)
     if what == _SWAP:
         return substitute(packed, work, job, move.old[which], move.new[which])
