@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
@@ -26,6 +27,7 @@ _CARDS = tuple(gbit * 1e9 / 8 for gbit in (10, 25, 50, 100, 200, 400))
 _LEAST_GAIN = 0.01
 _MOST_JOBS = 8
 _MOST_LINKS = 8
+_MOST_PLAYED = 6  # twice as many as are told
 _MEMORY_FACTORS = {2: "twice", 4: "four times"}
 _MOST_NAMES = 3
 
@@ -76,21 +78,31 @@ class _Case:
             return plan, same
         return found
 
+    def quick(self, plan: JobPlan, cluster: Cluster) -> float:
+        """Seconds of a step by the search's closed forms, with cuts made anew; infinite where nothing fits."""
+        cut = _cut_anew(self.job, plan, restrict(cluster, plan.machines), compute=self.compute, engine=self.engine)
+        return inf if cut is None else cut[1]
+
 
 def recut(
     job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine
 ) -> tuple[JobPlan, float] | None:
     """The same slots with the layers cut and the batch shared anew, and its seconds a step; None where nothing fits."""
     own = restrict(cluster, plan.machines)
+    again = _cut_anew(job, plan, own, compute=compute, engine=engine)
+    seconds = step_of(job, again[0], own, compute=compute, engine=engine) if again else None
+    return None if again is None or seconds is None else (again[0], seconds)
+
+
+def _cut_anew(
+    job: Job, plan: JobPlan, own: Cluster, *, compute: ComputeModel, engine: Engine
+) -> tuple[JobPlan, float] | None:
+    """The same with its seconds by the closed forms, on a cluster of the plan's own machines."""
     space = JobSpace(job, own, Places.of(own), compute=compute, engine=engine)
     skeleton = skeleton_of(plan, own)
     if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
         return None
-    if not space.result(skeleton).runs:
-        return None
-    again, _ = space.plan(skeleton)
-    seconds = step_of(job, again, own, compute=compute, engine=engine)
-    return None if seconds is None else (again, seconds)
+    return space.plan(skeleton) if space.result(skeleton).runs else None
 
 
 def suggest(
@@ -136,7 +148,10 @@ def _improvements(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[W
         yield _whatif("the same machines with the layers cut and the batch shared anew", name, before, again[1])
     # What follows is cut anew too: its gain is what it adds to that.
     before = min(before, again[1] if again else before)
-    for variant in (*_links(case), *_cards(case), *_faster_gpus(case, types), *_fewer_replicas(case)):
+    variants = [*_links(case), *_cards(case), *_faster_gpus(case, types), *_fewer_replicas(case)]
+    if len(variants) > _MOST_PLAYED:  # playing takes a while for long pipelines: a quick look says which are worth it
+        variants = sorted(variants, key=lambda each: case.quick(each.plan, each.cluster))[:_MOST_PLAYED]
+    for variant in variants:
         found = case.best(variant.plan, variant.cluster)
         if found is not None and found[1] < before * (1 - _LEAST_GAIN):
             yield _whatif(variant.words, name, before, found[1])
