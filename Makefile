@@ -14,12 +14,13 @@ demo: $(VENV)/core
 	$(BIN)/hulk show hulk47
 	$(BIN)/hulk plan hulk47 paper4
 
-# Compiling the kernels, once for all test processes, takes about as long as the checks do. The last line runs small cases
-# of all compiled code once more, with every index checked.
+# Compiling the kernels, once for all test processes, takes about as long as the checks do. Small cases of all compiled code
+# run once more with every index checked, beside the others; what that says comes last.
 test: $(VENV)/dev
 	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint && wait $$first
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/bounds
+	said=$$(mktemp); NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/bounds > $$said 2>&1 & checked=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile; all=$$?; \
+	wait $$checked; bounds=$$?; cat $$said; rm -f $$said; test $$all = 0 && test $$bounds = 0
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check

@@ -76,7 +76,20 @@ def test_plans_are_those_of_hulk_plan(found, tmp_path, capsys):
     from hulk.cli.app import app
 
     out = tmp_path / "plan.json"
-    arguments = ["plan", "hulk47", "paper4", "--evaluations", "300", "--workers", "1", "--seed", "1", "--out", str(out)]
+    arguments = [
+        "plan",
+        "hulk47",
+        "paper4",
+        "--evaluations",
+        "300",
+        "--workers",
+        "1",
+        "--seed",
+        "1",
+        "--out",
+        str(out),
+        "--json",
+    ]
     app(arguments, standalone_mode=False)
     capsys.readouterr()
     assert load_plan(out).jobs == found[1].plan.jobs

@@ -67,11 +67,13 @@ def constant(value: int) -> int:
 
 def plain(function: F) -> F:
     """The Python function that a compiled one was made of."""
-    return cast(F, cast(Any, function).py_func)
+    return cast(F, getattr(function, "py_func", function))  # NUMBA_DISABLE_JIT=1 leaves it as it is
 
 
 def is_cached(function: Any) -> bool:
     """Whether a kernel's compiled code is kept, so that people can be told before they wait."""
+    if not hasattr(function, "py_func"):  # NUMBA_DISABLE_JIT=1: nothing is compiled
+        return True
     folder = Path(function._cache.cache_path)  # numba has no public name for it
     stem = Path(function.py_func.__code__.co_filename).stem
     return any(folder.glob(f"{stem}.{function.__name__}-*.nbi"))
