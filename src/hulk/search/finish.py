@@ -11,7 +11,7 @@ from hulk.cost.report import JobPrice
 from hulk.domain.check import check_plan
 from hulk.domain.job import Job
 from hulk.domain.options import neighbours
-from hulk.domain.plan import JobPlan, Plan
+from hulk.domain.plan import JobPlan, Plan, idle_machines
 from hulk.search.assignment.ways import placed_on
 from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
@@ -49,10 +49,8 @@ def finish(spaces: Sequence[JobSpace], state: State, objective: Objective) -> tu
     waiting = {
         space.job.name: why_waiting(space, alone=len(spaces) == 1) for space in spaces if space.job.name not in plans
     }
-    used = {stage.machine for plan in plans.values() for pipeline in plan.pipelines for stage in pipeline.stages}
     cluster = spaces[0].cluster
-    idle = tuple(machine.name for machine in cluster.machines if machine.name not in used)
-    plan = Plan(plans, idle, waiting)
+    plan = Plan(plans, idle_machines(plans.values(), [machine.name for machine in cluster.machines]), waiting)
     check_plan(plan, cluster, [space.job for space in spaces])
     return plan, outcomes
 

@@ -77,12 +77,6 @@ def blocks_of(slots: Sequence[Slot], pipelines: int) -> list[Chain]:
     return [tuple(slots[a:b]) for a, b in pairwise(bounds) if b > a]
 
 
-def with_ends_together(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
-    """The chains with both ends on one machine, where a machine has two slots in a chain: a model that shares its
-    embedding with its head need not send that gradient over a link."""
-    return tuple(_with_ends_on(chain, None) for chain in chains)
-
-
 def _sandwiches(chains: tuple[Chain, ...]) -> Iterator[tuple[Chain, ...]]:
     """The chains with both ends on one machine, for each machine that has slots for it."""
     tried: set[int] = set()
