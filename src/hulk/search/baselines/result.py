@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hulk.cost.report import Breakdown
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Plan
+from hulk.domain.plan import JobPlan, Plan, idle_machines
 from hulk.search.baselines.score import Score, score
 
 
@@ -72,6 +72,5 @@ class BaselineResult:
 
 
 def _plan(jobs: Mapping[str, JobPlan], cluster: Cluster, waiting: Mapping[str, str]) -> Plan:
-    used = {stage.machine for plan in jobs.values() for pipeline in plan.pipelines for stage in pipeline.stages}
-    idle = tuple(machine.name for machine in cluster.machines if machine.name not in used)
+    idle = idle_machines(jobs.values(), [machine.name for machine in cluster.machines])
     return Plan(jobs=dict(jobs), idle=idle, waiting=dict(waiting))

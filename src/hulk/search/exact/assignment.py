@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from hulk.domain.cluster import Cluster
-from hulk.domain.plan import JobPlan, Plan
+from hulk.domain.plan import JobPlan, Plan, idle_machines
 from hulk.search.exact.job import JobSolver
 from hulk.search.exact.plans import Known
 from hulk.search.job_space import JobSpace
@@ -107,8 +107,7 @@ class Assignment:
                 row[other] = Known(answer.seconds, None, exact=answer.seconds == inf)
 
     def _machines_of(self, plan: JobPlan) -> int:
-        names = {stage.machine for pipeline in plan.pipelines for stage in pipeline.stages}
-        return sum(1 << i for i, machine in enumerate(self._cluster.machines) if machine.name in names)
+        return sum(1 << i for i, machine in enumerate(self._cluster.machines) if machine.name in plan.machines)
 
     def _plan(self, masks: list[int]) -> tuple[Plan, dict[str, float | None]]:
         jobs: dict[str, JobPlan] = {}
@@ -122,8 +121,7 @@ class Assignment:
             else:
                 jobs[name] = answer.plan
                 seconds[name] = answer.seconds
-        used = {stage.machine for plan in jobs.values() for pipe in plan.pipelines for stage in pipe.stages}
-        idle = tuple(machine.name for machine in self._cluster.machines if machine.name not in used)
+        idle = idle_machines(jobs.values(), [machine.name for machine in self._cluster.machines])
         return Plan(jobs, idle, waiting), seconds
 
     def _reason(self, j: int) -> str:
