@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 
 from hulk.cost.compiled import is_cached
+from hulk.cost.price import step_of
 from hulk.domain.plan import Plan
 from hulk.errors import InputError
 from hulk.propose import paper_policy, starts
@@ -43,10 +44,13 @@ from hulk.search.story import Story
 
 # Shares of the time limit, the first one of the moves as well: until machines are dealt out, until they are once more
 # without the jobs that must wait, until each group's shape was searched more widely, until each racer has raced, until
-# the winner has cooled, each time from a lower heat.
-_DEALING, _WITHOUT, _ARRANGING = 0.6, 0.66, 0.68
-_RACE = (0.7, 0.725, 0.75, 0.775)
-_COOLING = ((0.85, 0.01), (0.92, 0.002))
+# the winner has cooled, again and again.
+_DEALING, _WITHOUT, _ARRANGING = 0.4, 0.45, 0.47
+_RACE = (0.52, 0.57, 0.62, 0.67)
+_COOLING = (0.705, 0.74, 0.775, 0.81, 0.845, 0.88, 0.92)
+# Moves for one racer, and for cooling once, as shares of all; and the loss that is taken lightly at first. Many short
+# coolings from a low heat find more than few long ones from a high one, which lose what the deals brought.
+_FOR_RACING, _FOR_COOLING, _HOT = 1 / 16, 1 / 20, 0.003
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
 _SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
@@ -131,16 +135,16 @@ def plan_jobs(
     if policy is Policy.PAPER:
         return _result(polisher, _as_the_paper_does(groups, network))
     states = _first_states(polisher, effort.evaluations, network, story)
-    # A race of the best starts, then on with the winner, which cools twice: a large job's gains must not cost the small
-    # ones their best machines.
+    # A race of the best starts, then on with the winner.
+    racing, cooling = int(_FOR_RACING * effort.evaluations), int(_FOR_COOLING * effort.evaluations)
     race = [
-        polisher.run(each, moves=effort.evaluations // 20, deadline=budget.until(share), hot=0.03)
+        polisher.run(each, moves=racing, deadline=budget.until(share), hot=_HOT)
         for each, share in zip(states, _RACE, strict=False)
     ]
     state = min(race, key=polisher.score)
     story.tell("shapes of the best raced", state)
-    for share, hot in _COOLING:
-        state = polisher.run(state, moves=effort.evaluations // 10, deadline=budget.until(share), hot=hot)
+    for share in _COOLING:
+        state = polisher.run(state, moves=cooling, deadline=budget.until(share), hot=_HOT)
     story.tell("the winner cooled", state)
     result = _result(polisher, state)
     surprising = any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state))
@@ -154,7 +158,7 @@ def plan_jobs(
             break
         polisher.tighten(slack)
         more = time.monotonic() + 0.1 * effort.time_limit
-        state = polisher.run(state, moves=max(1, effort.evaluations // 20), deadline=more, hot=_COOLING[-1][1])
+        state = polisher.run(state, moves=max(1, cooling), deadline=more, hot=_HOT)
         result = min(result, _result(polisher, state), key=lambda one: one.score)
         story.tell_score(f"once more, with {slack:.1%} of the limits left unused", result.score)
     return result
@@ -201,11 +205,13 @@ def load_compiled(space: JobSpace) -> None:
 
 
 def _load_dealing(space: JobSpace) -> None:
-    """Price the smallest plan there is, and make a deal: all that a search calls, so that none compiles in its time."""
+    """Price and play the smallest plan there is, and make a deal: all that a search calls, so that none compiles in its
+    time."""
     slot = Slot(0, space.degrees[0])
     smallest = Skeleton(((slot, slot), (slot,)), space.plainest)
     if space.result(smallest).runs:
-        space.plan(smallest)
+        plan, _ = space.plan(smallest)
+        step_of(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
     groups = GroupSearch([space], np.random.default_rng(0))
     groups.state(groups.combined(groups.drawn()))
 

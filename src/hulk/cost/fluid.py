@@ -67,7 +67,10 @@ def set_time(times: Times, leaf: int, at: float) -> None:
     node = (leaf + times.at.shape[0]) >> 1
     while node >= 1:
         a, b = times.winner[2 * node], times.winner[2 * node + 1]
-        times.winner[node] = a if times.at[a] <= times.at[b] else b
+        earliest = a if times.at[a] <= times.at[b] else b
+        if earliest == times.winner[node] and earliest != leaf:  # above, nothing can be another than it was
+            return
+        times.winner[node] = earliest
         node >>= 1
 
 

@@ -82,12 +82,13 @@ def backward_position(microbatch: int, warmup: int, microbatches: int) -> int:
 def run_pipeline(passes: Passes, microbatches: int, ends: Floats) -> None:
     """Fill `ends[stage, position]` with the end of every pass, in seconds from the step's start."""
     stages = passes.forward.shape[0]
+    free, there = np.zeros((2, stages)), np.full((2, stages, microbatches), np.inf)
     run = _Run(
         done=np.zeros(stages, np.int64),
-        free_forward=np.zeros(stages),
-        free_backward=np.zeros(stages),
-        activation=np.full((stages, microbatches), np.inf),
-        gradient=np.full((stages, microbatches), np.inf),
+        free_forward=free[0],
+        free_backward=free[1],
+        activation=there[0],
+        gradient=there[1],
         ends=ends,
     )
     _do_all(passes, microbatches, run)

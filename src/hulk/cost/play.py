@@ -30,12 +30,13 @@ MOST_AGAIN = 30
 
 @dataclass(frozen=True)
 class Played:
-    """One job's step: seconds, as `hulk.cost.step` has them; when each stage's passes end; when its last sum
-    does."""
+    """One job's step: seconds, as `hulk.cost.step` has them; when each stage's passes end; when its last sum does;
+    whether any flow, of whichever job, had to share its way."""
 
     seconds: float
     stage_end: Floats
     sync_end: Floats
+    shared: bool
 
 
 def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
@@ -48,9 +49,12 @@ def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
     stages, jobs = len(flat.job), len(prepared)
     again = MOST_AGAIN if in_each_others_way(flat) else 1
 
+    shared = False
+
     def step(begin: Floats) -> Marks:
+        nonlocal shared
         marks = Marks(*np.zeros((4, stages)))
-        run(flat, jobs, again, begin, marks)
+        shared |= run(flat, jobs, again, begin, marks)
         return marks
 
     def stretch(marks: Marks) -> Stretch:
@@ -59,13 +63,16 @@ def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
     first = step(np.zeros(stages))
     seconds = steady_seconds(prepared, stretch(first), lambda begin: stretch(step(begin)))
     own = [flat.job == index for index in range(jobs)]
-    return [Played(its, first.stage_end[rows], first.sync_end[rows]) for its, rows in zip(seconds, own, strict=True)]
+    return [
+        Played(its, first.stage_end[rows], first.sync_end[rows], shared)
+        for its, rows in zip(seconds, own, strict=True)
+    ]
 
 
 @kernel
-def run(flat: Flat, jobs: int, most_again: int, begin: Floats, marks: Marks) -> None:
+def run(flat: Flat, jobs: int, most_again: int, begin: Floats, marks: Marks) -> bool:
     """Play, every job up to `most_again` steps; `begin` [S] says when a stage can begin with the first. Fills in the
-    marks."""
+    marks. Returns whether any flow had to share its way."""
     stages = flat.job.shape[0]
     times = empty_times(first_update(flat) + stages)
     fluid = empty_fluid(2 * stages + flat.flow_size.shape[0], flat.capacity)
@@ -74,12 +81,13 @@ def run(flat: Flat, jobs: int, most_again: int, begin: Floats, marks: Marks) -> 
     state = empty_state(flat, jobs)
     for j in range(jobs):
         start_job(flat, state, times, marks, j, 0.0, begin)
-    now, finished = 0.0, 0
+    now, finished, shared = 0.0, 0, False
     while finished < jobs:
         leaf = times.winner[1]
         following = times.at[leaf]
         if following > now and fluid.state[1]:
             share_out(fluid, times, stages, now)
+            shared = True
             continue
         if following == np.inf:
             raise RuntimeError("the step cannot go on")  # cannot happen: orders are consistent between stages
@@ -124,6 +132,7 @@ def run(flat: Flat, jobs: int, most_again: int, begin: Floats, marks: Marks) -> 
                 state.runs[j] += 1
                 if finished < jobs and state.runs[j] < most_again:
                     start_job(flat, state, times, marks, j, now, begin)
+    return shared
 
 
 def is_compiled() -> bool:

@@ -65,7 +65,7 @@ def _price(prepared: Prepared, played: Played) -> JobPrice:
         pipelines=pipelines,
         money=money,
         tokens_per_second=job.tokens_per_step / total,
-        alone=min(total, play([prepared], sharing=False)[0].seconds),
+        alone=min(total, play([prepared], sharing=False)[0].seconds) if played.shared else total,
         finish=None if job.steps is None else job.steps * total,
         finish_money=None if job.steps is None else job.steps * money.total,
         bottleneck=describe_bottleneck(job, plan, cluster, parts, pipelines),

@@ -116,7 +116,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
     wire, seconds of latency.)"""
     chains = _chains_of(tables.region, plan.place, members)
     regions = chains.leaders.shape[0]
-    hops, wires, waits = np.zeros(regions), np.zeros(regions), np.zeros(regions)
+    hops, wires, waits = np.zeros((3, regions))
     for i in range(members.shape[0]):
         if chains.before[i] < 0:
             continue
@@ -166,9 +166,10 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
     apart = is_apart(tables, plan)
     if apart:
         members, size = shared_holders(tables, plan), shared_bytes(tables)
-        status, stage, other = _blocked_pair(tables, plan, members)
-        if status != FITS:
-            return status, stage, other
+        if tables.any_blocked:
+            status, stage, other = _blocked_pair(tables, plan, members)
+            if status != FITS:
+                return status, stage, other
         wire, wait = sum_seconds(tables, plan, members, size)
         out.tie_seconds[0] = wire + buckets_of(tables, size) * wait
     sets = cut_sets(tables, plan, apart, out)
@@ -325,7 +326,7 @@ def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints
         return end
     # Three phases of this set's own; all its bytes count for what others have to wait.
     chains = _chains_of(tables.region, plan.place, members)
-    gathered, around = np.zeros(shared.rate.shape[0]), np.zeros(shared.rate.shape[0])  # seconds of a resource
+    gathered, around = np.zeros((2, shared.rate.shape[0]))  # seconds of a resource
     for i in range(n):
         if chains.before[i] < 0:
             continue

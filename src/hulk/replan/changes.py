@@ -10,7 +10,7 @@ import numpy as np
 
 from hulk.cost.compiled import kernel
 from hulk.search.job_space import JobSpace
-from hulk.search.shape.anneal import INSERTIONS, insert, substitute, without
+from hulk.search.shape.machines import INSERTIONS, insert, substitute, without
 from hulk.search.skeleton import Skeleton
 from hulk.search.tables import SearchTables, pack
 from hulk.search.workspace import Workspace, make_workspace

@@ -36,6 +36,11 @@ class Workspace(NamedTuple):
     scratch: Floats
     out: Durations
     pipelines: Ints  # [1] how many the last skeleton has
+    twins: Ints  # [1] how many pipelines each of those at hand stands for
+    aside_machine: Ints  # the pipelines that are not at hand meanwhile
+    aside_ranks: Ints
+    aside_starts: Ints
+    aside: Ints  # [1] how many those are
     memo: PriceCache
 
 
@@ -65,5 +70,10 @@ def make_workspace(packed: SearchTables) -> Workspace:
         scratch=np.zeros(2 * slots),
         out=empty_durations(slots),
         pipelines=ints(1),
+        twins=np.ones(1, np.int64),
+        aside_machine=ints(),
+        aside_ranks=ints(),
+        aside_starts=ints(slots + 2),
+        aside=ints(1),
         memo=empty_cache(len(packed.gpus)),
     )

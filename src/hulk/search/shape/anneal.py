@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inlined, inner, kernel, lean, maker
+from hulk.cost.compiled import inlined, inner, kernel, maker
 from hulk.search.assignment.moves import taker_of
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, empty_deal, keep_pins, running_cost, total_cost
 from hulk.search.heat import Heat
@@ -20,8 +20,9 @@ from hulk.search.layouts import DEGREE, LAYOUT, shape
 from hulk.search.learned import Learned, bucket_of
 from hulk.search.recipes import change_recipe, draw_recipe, priced, size_of
 from hulk.search.results import LACKS, RUNS
+from hulk.search.shape.machines import INSERTIONS, insert, substitute, without
 from hulk.search.shape.moves import reshape
-from hulk.search.shape.slots import drop, nearest_position, put
+from hulk.search.shape.slots import fold_twins, unfold_twins
 from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
@@ -29,12 +30,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 # What happens to a job in a move, with how many ways to do it.
 _RESHAPE, _LEAVE, _ENTER, _SWAP = range(4)
-INSERTIONS = 5  # ways to put a machine into pipelines as they are
 _WAYS = np.array([1, 3, INSERTIONS + 1, 1])
 # What a move is, and how likely one is drawn beside the others: where there are several jobs, and where there is one.
 MOVES = {"reshape": (55, 75), "give": (30, 10), "swap": (15, 15)}
 _CHANCES = np.cumsum(list(MOVES.values()), axis=0).T / 100
 _TO_RESHAPE, _TO_GIVE, _ = range(len(MOVES))
+_TWICE = 0.25  # of the changes come with a second one before judging: some shapes only pay with other options
+_TOGETHER = 0.75  # of the changes to a pipeline that has twins are made to all of them
 
 
 class Shapes(NamedTuple):
@@ -172,93 +174,6 @@ def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> in
     return count + 1
 
 
-@lean
-def without(work: Workspace, machine: int, whole: bool) -> bool:
-    """Without a machine's slots, or without the pipelines it is part of; false where nothing is left or it is the
-    same."""
-    changed = False
-    p = work.pipelines[0] - 1
-    while p >= 0:
-        found = False
-        for i in range(work.starts[p + 1] - 1, work.starts[p] - 1, -1):
-            if work.machine[i] == machine:
-                found = True
-                if not whole:
-                    pipelines = work.pipelines[0]
-                    drop(work, p, i, i + 1)
-                    if work.pipelines[0] < pipelines:
-                        break
-        if found and whole:
-            drop(work, p, work.starts[p], work.starts[p + 1])
-        changed = changed or found
-        p -= 1
-    return bool(changed and work.pipelines[0] > 0)
-
-
-@lean
-def substitute(packed: SearchTables, work: Workspace, job: int, old: int, new: int) -> bool:
-    """Another machine takes a machine's slots, as far as its GPUs go."""
-    spare = packed.gpus[new]
-    p = work.pipelines[0] - 1
-    while p >= 0:
-        for i in range(work.starts[p + 1] - 1, work.starts[p] - 1, -1):
-            if work.machine[i] != old:
-                continue
-            ranks = packed.degree[job, min(work.ranks[i], packed.gpus[new])]
-            if spare >= ranks:
-                work.machine[i], work.ranks[i] = new, ranks
-                spare -= ranks
-            else:
-                pipelines = work.pipelines[0]
-                drop(work, p, i, i + 1)
-                if work.pipelines[0] < pipelines:
-                    break
-        p -= 1
-    return bool(work.pipelines[0] > 0)
-
-
-@lean
-def insert(packed: SearchTables, work: Workspace, job: int, machine: int, way: int) -> bool:
-    """A machine comes in: every slot a replica, one more replica, several as long as another, stages of one pipeline
-    beside its nearest neighbours, or spread over several."""
-    pipelines = work.pipelines[0]
-    total = work.starts[pipelines]
-    degree = work.ranks[np.random.randint(0, total)]
-    if np.random.random() < 0.3:
-        degree = 1 << np.random.randint(0, 4)
-    ranks = packed.degree[job, min(degree, packed.gpus[machine])]
-    slots = packed.gpus[machine] // ranks
-    if way == 0:
-        for i in range(slots):
-            put(work, pipelines + i, total + i, machine, ranks)
-        return True
-    p = np.random.randint(0, pipelines)
-    if way == 3:
-        at = nearest_position(packed, work, p, machine)
-        for _ in range(slots):
-            put(work, p, at, machine, ranks)
-        return True
-    if slots < 2:
-        return False
-    if way == 1:
-        for i in range(slots):
-            put(work, pipelines, total + i, machine, ranks)
-        return True
-    if way == 2:
-        length = work.starts[p + 1] - work.starts[p]
-        if not 1 < length < slots:
-            return False
-        for i in range(slots - slots % length):
-            put(work, pipelines + i // length, total + i, machine, ranks)
-        return True
-    if pipelines < 2:
-        return False
-    for i in range(min(slots, pipelines)):
-        target = (p + i) % pipelines
-        put(work, target, nearest_position(packed, work, target, machine), machine, ranks)
-    return True
-
-
 @maker
 def _from_recipe(packed: SearchTables, work: Workspace, job: int, owner: Ints, learned: Learned, recipe: Ints) -> bool:
     """The group's pipelines made anew: by what served on such a size, by that a little different, or by any recipe."""
@@ -284,10 +199,12 @@ def _make(
     recipe[:] = shapes.deal.recipes[job]
     _load(shapes, work, job)
     if what == _RESHAPE:
-        if not reshape(packed, work, job, recipe):
-            return False
-        # Some shapes only pay with other options: a second change before judging.
-        return np.random.random() >= 0.25 or reshape(packed, work, job, recipe)
+        _fold_sometimes(work)
+        is_changed = reshape(packed, work, job, recipe)
+        if is_changed and np.random.random() < _TWICE:
+            is_changed = reshape(packed, work, job, recipe)
+        unfold_twins(work)
+        return is_changed
     if what == _SWAP:
         return substitute(packed, work, job, move.old[which], move.new[which])
     waits = shapes.pipelines[job] == 0
@@ -300,7 +217,19 @@ def _make(
         return _from_recipe(packed, work, job, owner, learned, recipe)
     if what == _LEAVE:
         return without(work, move.old[which], way == 1)
-    return not waits and insert(packed, work, job, move.new[which], way)
+    if waits:
+        return False
+    _fold_sometimes(work)
+    is_changed = insert(packed, work, job, move.new[which], way)
+    unfold_twins(work)
+    return is_changed
+
+
+@inner
+def _fold_sometimes(work: Workspace) -> None:
+    """Pipelines that are alike mostly stay so: one that is cut otherwise than its twins shares no state with them."""
+    if np.random.random() < _TOGETHER:
+        fold_twins(work, np.random.randint(0, work.pipelines[0]))
 
 
 @inner

@@ -12,13 +12,12 @@ from hulk.search.shape.slots import (
     any_slot,
     drop,
     is_as_long,
-    nearest_position,
     put,
     region_around,
     run_around,
-    take_slots,
     turn_round,
 )
+from hulk.search.shape.widths import change_twins, reslice, resplit, resplit_all, use_idle_gpus
 from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
@@ -29,14 +28,14 @@ Ints = NDArray[np.int64]
 MOVES = {
     "options": 3,
     "move slot": 1,
-    "move run": 2,
+    "move run": 4,
     "drop slot": 1,
     "use idle GPUs": 1,
     "swap slots": 1,
-    "swap runs": 2,
+    "swap runs": 3,
     "turn": 1,
-    "reverse": 1,
-    "reslice": 2,
+    "reverse": 3,
+    "reslice": 3,
     "resplit": 2,
     "split": 1,
     "merge": 1,
@@ -44,10 +43,11 @@ MOVES = {
     "move region": 2,
     "reverse all": 1,
     "resplit all": 1,
+    "twins": 1,
 }
 (
     _OPTIONS, _MOVE_SLOT, _MOVE_RUN, _DROP_SLOT, _USE_IDLE, _SWAP_SLOTS, _SWAP_RUNS, _TURN, _REVERSE, _RESLICE,
-    _RESPLIT, _SPLIT, _MERGE, _DROP_PIPELINE, _MOVE_REGION, _REVERSE_ALL, _RESPLIT_ALL,
+    _RESPLIT, _SPLIT, _MERGE, _DROP_PIPELINE, _MOVE_REGION, _REVERSE_ALL, _RESPLIT_ALL, _TWINS,
 ) = range(len(MOVES))  # fmt: skip
 _TWO_OPTIONS = 1 / 6  # of the changes to options are to two of them
 _DRAWN = np.repeat(np.arange(len(MOVES)), list(MOVES.values()))
@@ -57,6 +57,8 @@ _DRAWN = np.repeat(np.arange(len(MOVES)), list(MOVES.values()))
 def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bool:
     """One change drawn at random; `recipe` has the job's options and is changed in place."""
     kind = _DRAWN[np.random.randint(0, len(_DRAWN))]
+    if work.pipelines[0] == 1 and kind in (_MERGE, _DROP_PIPELINE):  # nothing to do
+        kind = _MOVE_RUN
     if kind == _OPTIONS:
         # Some values only pay beside another of another option.
         is_changed = change_options(packed, job, recipe)
@@ -68,7 +70,7 @@ def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bo
     if kind == _DROP_SLOT:
         return _drop_slot(work)
     if kind == _USE_IDLE:
-        return _use_idle_gpus(packed, work, job)
+        return use_idle_gpus(packed, work, job)
     if kind == _SWAP_SLOTS:
         return _swap_slots(work)
     if kind == _SWAP_RUNS:
@@ -78,9 +80,9 @@ def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bo
     if kind == _REVERSE:
         return _reverse(work, False)
     if kind == _RESLICE:
-        return _reslice(packed, work, job)
+        return reslice(packed, work, job)
     if kind == _RESPLIT:
-        return _resplit(packed, work, job)
+        return resplit(packed, work, job)
     if kind == _SPLIT:
         return _split(work)
     if kind == _MERGE:
@@ -91,7 +93,9 @@ def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bo
         return _move_region(packed, work)
     if kind == _REVERSE_ALL:
         return _reverse(work, True)
-    return _resplit_all(packed, work, job)
+    if kind == _RESPLIT_ALL:
+        return resplit_all(packed, work, job)
+    return change_twins(packed, work, job)
 
 
 @inner
@@ -137,26 +141,6 @@ def _drop_slot(work: Workspace) -> bool:
     p, at = any_slot(work)
     drop(work, p, at, at + 1)
     return bool(work.pipelines[0] > 0)
-
-
-@inner
-def _use_idle_gpus(packed: SearchTables, work: Workspace, job: int) -> bool:
-    """Idle GPUs of a machine in use get a slot, in a pipeline or as one."""
-    _, at = any_slot(work)
-    machine = work.machine[at]
-    spare = packed.gpus[machine]
-    for i in range(work.starts[work.pipelines[0]]):
-        if work.machine[i] == machine:
-            spare -= work.ranks[i]
-    if spare < 1 or packed.degree[job, spare] < 1:
-        return False
-    ranks = packed.degree[job, np.random.randint(1, spare + 1)]
-    if ranks < 1:
-        return False
-    target = np.random.randint(0, work.pipelines[0] + 1)
-    to = work.starts[target] if target == work.pipelines[0] else nearest_position(packed, work, target, machine)
-    put(work, target, to, machine, ranks)
-    return True
 
 
 @inner
@@ -246,80 +230,6 @@ def _move_region(packed: SearchTables, work: Workspace) -> bool:
             turn_round(work, low + shift, middle + shift)
             turn_round(work, middle + shift, high + shift)
             turn_round(work, low + shift, high + shift)
-    return True
-
-
-@inner
-def _reslice(packed: SearchTables, work: Workspace, job: int) -> bool:
-    """A machine's slots get another tensor parallel degree; what it held goes on in the same places."""
-    _, at = any_slot(work)
-    machine = work.machine[at]
-    spare = packed.gpus[machine]
-    ranks = packed.degree[job, np.random.randint(1, spare + 1)]
-    one_for_one = np.random.random() < 0.5
-    pipelines, kept, written, begin = work.pipelines[0], 0, 0, 0
-    for p in range(pipelines):
-        end = work.starts[p + 1]
-        before = written
-        for i in range(begin, end):
-            if work.machine[i] != machine:
-                work.slot_machine[written], work.slot_ranks[written] = work.machine[i], work.ranks[i]
-                written += 1
-                continue
-            for _ in range(1 if one_for_one else max(1, work.ranks[i] // ranks)):
-                if spare >= ranks:
-                    work.slot_machine[written], work.slot_ranks[written] = machine, ranks
-                    written += 1
-                    spare -= ranks
-        begin = end
-        if written > before:
-            kept += 1
-            work.starts[kept] = written
-    take_slots(work, kept, written)
-    return True
-
-
-@inner
-def _is_degree(packed: SearchTables, job: int, ranks: int) -> bool:
-    return bool(0 < ranks < packed.degree.shape[1] and packed.degree[job, ranks] == ranks)
-
-
-@inner
-def _resplit(packed: SearchTables, work: Workspace, job: int) -> bool:
-    """A slot becomes two neighbours, or two neighbours of one machine become one: a machine may be cut unevenly."""
-    p, at = any_slot(work)
-    return _resplit_at(packed, work, job, p, at, np.random.random())
-
-
-@inner
-def _resplit_all(packed: SearchTables, work: Workspace, job: int) -> bool:
-    """The same at the same stage of all pipelines that are as long."""
-    p, at = any_slot(work)
-    length, stage, draw = work.starts[p + 1] - work.starts[p], at - work.starts[p], np.random.random()
-    for q in range(work.pipelines[0]):
-        is_alike = work.starts[q + 1] - work.starts[q] == length
-        if is_alike and not _resplit_at(packed, work, job, q, work.starts[q] + stage, draw):
-            return False
-    return True
-
-
-@inner
-def _resplit_at(packed: SearchTables, work: Workspace, job: int, p: int, at: int, draw: float) -> bool:
-    """Slot `at` of pipeline p with the next one of its machine, or in two, where the number drawn says."""
-    machine, ranks = work.machine[at], work.ranks[at]
-    if at + 1 < work.starts[p + 1] and work.machine[at + 1] == machine:
-        both = ranks + work.ranks[at + 1]
-        if _is_degree(packed, job, both):
-            drop(work, p, at, at + 1)
-            work.ranks[at] = both
-            return True
-    if ranks < 2:
-        return False
-    part = packed.degree[job, 1 + int(draw * (ranks - 1))]
-    if not (_is_degree(packed, job, part) and _is_degree(packed, job, ranks - part)):
-        return False
-    work.ranks[at] = ranks - part
-    put(work, p, at, machine, part)
     return True
 
 

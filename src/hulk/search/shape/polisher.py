@@ -21,7 +21,7 @@ from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
 from hulk.search.written import read, write
 
-_COLD = 1e-6
+_COLD = 1e-5
 _MOST_KNOWN = 100_000
 _WAITS = Outcome(None)
 

@@ -40,6 +40,73 @@ def put(work: Workspace, p: int, at: int, machine: int, ranks: int) -> None:
         work.starts[q] += 1
 
 
+@lean
+def fold_twins(work: Workspace, p: int) -> None:
+    """Where other pipelines are made of the same slots as p, p stands for all of them: what is done to it is done to
+    each. It is then the only one at hand; those that are not like it are aside."""
+    pipelines = work.pipelines[0]
+    twins = 0
+    for q in range(pipelines):
+        twins += is_twin(work, p, q)
+    if twins == 1:
+        return
+    aside, written = 0, 0
+    for q in range(pipelines):
+        if is_twin(work, p, q):
+            continue
+        for i in range(work.starts[q], work.starts[q + 1]):
+            work.aside_machine[written], work.aside_ranks[written] = work.machine[i], work.ranks[i]
+            written += 1
+        aside += 1
+        work.aside_starts[aside] = written
+    begin, length = work.starts[p], work.starts[p + 1] - work.starts[p]
+    for i in range(length):
+        work.machine[i], work.ranks[i] = work.machine[begin + i], work.ranks[begin + i]
+    work.starts[1] = length
+    work.twins[0], work.pipelines[0], work.aside[0] = twins, 1, aside
+
+
+@lean
+def unfold_twins(work: Workspace) -> None:
+    """Every pipeline at hand as often as it stands for one, and those that were aside; all are at hand again."""
+    pipelines, twins = work.pipelines[0], work.twins[0]
+    slots = work.starts[pipelines]
+    for copy in range(1, twins):
+        for i in range(slots):
+            work.machine[copy * slots + i], work.ranks[copy * slots + i] = work.machine[i], work.ranks[i]
+        for p in range(pipelines):
+            work.starts[copy * pipelines + p + 1] = copy * slots + work.starts[p + 1]
+    pipelines, slots = twins * pipelines, twins * slots
+    for q in range(work.aside[0]):
+        for i in range(work.aside_starts[q], work.aside_starts[q + 1]):
+            work.machine[slots + i], work.ranks[slots + i] = work.aside_machine[i], work.aside_ranks[i]
+        work.starts[pipelines + q + 1] = slots + work.aside_starts[q + 1]
+    work.pipelines[0], work.twins[0], work.aside[0] = pipelines + work.aside[0], 1, 0
+
+
+@inner
+def is_twin(work: Workspace, p: int, q: int) -> bool:
+    """Whether two pipelines are made of the same slots."""
+    if not is_as_long(work, p, q):
+        return False
+    shift = work.starts[q] - work.starts[p]
+    for i in range(work.starts[p], work.starts[p + 1]):
+        if work.machine[i] != work.machine[i + shift] or work.ranks[i] != work.ranks[i + shift]:
+            return False
+    return True
+
+
+@lean
+def own_gpus(packed: SearchTables, work: Workspace, machine: int, twins: int) -> int:
+    """GPUs of a machine that the pipelines at hand may have, where each of them stands for so many: as many are left
+    for every other, and those aside keep theirs."""
+    gpus = packed.gpus[machine]
+    for i in range(work.aside_starts[work.aside[0]]):
+        if work.aside_machine[i] == machine:
+            gpus -= work.aside_ranks[i]
+    return int(gpus // twins)
+
+
 @inner
 def any_slot(work: Workspace) -> tuple[int, int]:
     """(pipeline, slot), every pipeline as likely as the others."""
