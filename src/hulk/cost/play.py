@@ -64,8 +64,7 @@ def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
     seconds = steady_seconds(prepared, stretch(first), lambda begin: stretch(step(begin)))
     own = [flat.job == index for index in range(jobs)]
     return [
-        Played(its, first.stage_end[rows], first.sync_end[rows], shared)
-        for its, rows in zip(seconds, own, strict=True)
+        Played(its, first.stage_end[rows], first.sync_end[rows], shared) for its, rows in zip(seconds, own, strict=True)
     ]
 
 

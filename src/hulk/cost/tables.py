@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from hulk.cost.engine import Engine
 from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
 from hulk.cost.own import own_times, settling_seconds
 from hulk.cost.roofline import Conditions
-from hulk.domain.cluster import Cluster, Machine
+from hulk.domain.cluster import Cluster, Link, Machine
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind
@@ -219,23 +219,39 @@ def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:
     """Latency, bandwidth of one flow, and the ceiling of all flows together, between machines. On the diagonal: between
     a machine and another one of its place. A flow goes through one card at each end."""
     hosts = [cluster.machine(name) for name in machines]
-    count = len(hosts)
-    latency, bandwidth, ceiling = np.empty((count, count)), np.empty((count, count)), np.empty((count, count))
-    trunk, trunks = np.full((count, count), -1, np.int64), dict[tuple[str, str, float], int]()
-    for i, a in enumerate(hosts):
-        for j in range(i, count):
-            b = hosts[j]
-            link = cluster.region_link(a.region, a.region) if i == j else cluster.link(a.name, b.name)
-            latency[i, j] = latency[j, i] = link.latency
-            bandwidth[i, j] = bandwidth[j, i] = max(min(link.bandwidth, a.card, b.card), 1.0)
-            cards = min(a.network, b.network)
-            ceiling[i, j] = ceiling[j, i] = min(cards, link.trunk) if link.trunk else cards
-            if link.trunk:
-                # A link between two machines may name a trunk of its own: links that name the same number share it.
-                trunk[i, j] = trunks.setdefault((a.region, b.region, link.trunk), len(trunks))
-                trunk[j, i] = trunks.setdefault((b.region, a.region, link.trunk), len(trunks))
-    card = np.array([host.network for host in hosts], float)
-    return Links(latency, bandwidth, ceiling, card, trunk, np.array([rate for _, _, rate in trunks], float))
+    card, network = (np.array([getattr(host, name) for host in hosts], float) for name in ("card", "network"))
+    latency = between(cluster, hosts, lambda link, *_: link.latency)
+    bandwidth = np.minimum(between(cluster, hosts, lambda link, *_: link.bandwidth), np.minimum.outer(card, card))
+    ceiling = np.minimum(
+        np.minimum.outer(network, network), between(cluster, hosts, lambda link, *_: link.trunk or inf)
+    )
+    # A link between two machines may name a trunk of its own: links that name the same number share it.
+    trunks = dict[tuple[str, str, float], int]()
+
+    def trunk_of(link: Link, a: str, b: str) -> int:
+        return trunks.setdefault((a, b, link.trunk), len(trunks)) if link.trunk else -1
+
+    trunk = between(cluster, hosts, trunk_of).astype(np.int64)
+    rates = np.array([rate for _, _, rate in trunks], float)
+    return Links(latency, np.maximum(bandwidth, 1.0), ceiling, network, trunk, rates)
+
+
+def between(cluster: Cluster, machines: Sequence[Machine], fact: Callable[[Link, str, str], float]) -> Floats:
+    """[M, M] a fact of the links from machines to machines, given with their regions; on the diagonal, to another one
+    of the region. Regions are asked once, and then the pairs that have links of their own: no matrix of machines is
+    gone through in Python."""
+    regions = list(dict.fromkeys(machine.region for machine in machines))
+    known = np.array([[fact(cluster.region_link(a, b), a, b) for b in regions] for a in regions], float)
+    row = {region: i for i, region in enumerate(regions)}
+    rows = np.array([row[machine.region] for machine in machines], np.int64)
+    found: Floats = known[np.ix_(rows, rows)]
+    place = {machine.name: i for i, machine in enumerate(machines)}
+    for (a, b), link in cluster.machine_links.items():
+        if a in place and b in place:
+            i, j = place[a], place[b]
+            found[i, j] = fact(link, machines[i].region, machines[j].region)
+            found[j, i] = fact(link, machines[j].region, machines[i].region)
+    return found
 
 
 def without_sharing(tables: Tables) -> Tables:

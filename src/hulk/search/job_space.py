@@ -17,7 +17,7 @@ from hulk.cost.engine import Engine
 from hulk.cost.money import step_money
 from hulk.cost.step import durations, seconds_of
 from hulk.cost.sums import shares
-from hulk.cost.tables import Book, Hosts, Links, empty_durations, make_book, make_links
+from hulk.cost.tables import Book, Hosts, Links, between, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
 from hulk.domain.options import COLUMN, SPACE, Options, codes_of
@@ -72,14 +72,7 @@ class Places:
 
     def measured(self, cluster: Cluster) -> NDArray[np.bool_]:
         """[P, P] whether the latency between two places was measured; on the diagonal, between machines of one."""
-        count = len(self.representatives)
-        found = np.zeros((count, count), np.bool_)
-        for i, a in enumerate(self.representatives):
-            for j in range(i, count):
-                b = self.representatives[j]
-                link = cluster.region_link(a.region, a.region) if i == j else cluster.link(a.name, b.name)
-                found[i, j] = found[j, i] = link.origin is Origin.MEASURED
-        return found
+        return between(cluster, self.representatives, lambda link, *_: link.origin is Origin.MEASURED) > 0
 
 
 class JobSpace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +18,13 @@ _NEARLY = 1 - 1e-12
 def positions(seconds: Floats) -> Ints:
     """[P] each place's position on the way. `seconds` [P, P]: what a hop takes. A pipeline is as slow as its slowest
     hop, so long hops count by their cube; blocked ones more than all others together."""
-    places = len(seconds)
+    return _positions(seconds.tobytes(), len(seconds)).copy()
+
+
+@lru_cache(maxsize=4)
+def _positions(content: bytes, places: int) -> Ints:
+    """The same, kept: several searches go over one cluster, and a thousand places take a second."""
+    seconds = np.frombuffer(content).reshape((places, places))
     reached = np.where(np.isfinite(seconds), seconds, 0.0)
     hops = (reached / (reached.max() or 1.0)) ** 3
     hops[~np.isfinite(seconds)] = 10.0 * (1 + places)
