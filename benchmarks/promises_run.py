@@ -78,9 +78,15 @@ def _in_process(arguments: Sequence[str], folder: Path) -> None:
 
 def run_hulk(arguments: Sequence[str], folder: Path, limit: float) -> Seen:
     """`hulk` with these arguments in that folder, in a fork of this process, ended after `limit` seconds."""
+    begin = time.monotonic()
+    code, how, out, err = run_forked(arguments, folder, limit)
+    return Seen(code, how, out, err, time.monotonic() - begin, _listing(folder))
+
+
+def run_forked(arguments: Sequence[str], folder: Path, limit: float) -> tuple[int | None, str, str, str]:
+    """The same: its exit code (None: it had none), how it ended in words, what it wrote to stdout and stderr."""
     with tempfile.TemporaryDirectory() as name:
         outputs = Path(name) / "out", Path(name) / "err"
-        begin = time.monotonic()
         alive, held = os.pipe()  # ends when the fork and all it started are gone
         sys.stdout.flush()
         child = os.fork()
@@ -103,7 +109,7 @@ def run_hulk(arguments: Sequence[str], folder: Path, limit: float) -> Seen:
         elif not left:
             os.waitpid(child, 0)
         texts = [path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in outputs]
-    return Seen(code, how, texts[0], texts[1], time.monotonic() - begin, _listing(folder))
+    return code, how, texts[0], texts[1]
 
 
 def _listing(folder: Path) -> dict[str, str]:

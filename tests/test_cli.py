@@ -9,20 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import warm
+
 ROOT = Path(__file__).parent.parent
 PLAN = "examples/hulk47.plan.json"
 FILES = ("--cluster", "hulk47", "--jobs", "paper4")
 
 
 def hulk(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from hulk.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-        check=False,
-    )
+    return warm.hulk(*arguments, cwd=cwd)
 
 
 def test_show_prints_regions_machines_and_latencies():
