@@ -25,7 +25,7 @@ from hulk.io.plan_file import load_plan
 from hulk.io.profiles import bundled_profiles
 from hulk.simulate import JobTimeline, SpanKind, simulate
 
-WINDOW = 0.035
+WINDOW = 0.1
 ROOT = Path(__file__).parent.parent
 JOB_COLOURS = ["#d1495b", "#00798c", "#edae49", "#66a182", "#5c4d7d", "#8d5a2b"]
 KIND_COLOURS = {
@@ -66,8 +66,8 @@ def draw_map(axes: Axes, cluster: Cluster, plan: Plan) -> None:
 
 
 def draw_timeline(axes: Axes, timeline: JobTimeline, prepared: Prepared) -> None:
-    """Every pass of every stage, over time."""
-    rows = [(p, s) for p, pipeline in enumerate(prepared.plan.pipelines) for s in range(len(pipeline.stages))]
+    """Every pass of every stage of the first pipeline, over time; the others are mostly like it."""
+    rows = [(0, s) for s in range(len(prepared.plan.pipelines[0].stages))]
     window = WINDOW * timeline.step
     for row, place in enumerate(rows):
         for kind, colour in KIND_COLOURS.items():
@@ -78,9 +78,12 @@ def draw_timeline(axes: Axes, timeline: JobTimeline, prepared: Prepared) -> None
             ]
             axes.broken_barh(bars, (row - 0.4, 0.8), color=colour, linewidth=0)
     axes.set_xlim(0, window)
-    axes.set_yticks(range(len(rows)), [s.machine for s in prepared.stages], fontsize=5)
+    axes.set_yticks(range(len(rows)), [s.machine for s in prepared.plan.pipelines[0].stages], fontsize=5)
     axes.invert_yaxis()
-    axes.set_xlabel(f"{timeline.job}: the first seconds of a step of {timeline.step:.0f} s, stage by stage", fontsize=8)
+    axes.set_xlabel(
+        f"{timeline.job}: the first seconds of a step of {timeline.step:.0f} s in its first pipeline, stage by stage",
+        fontsize=8,
+    )
     axes.tick_params(axis="x", labelsize=7)
     axes.legend(
         handles=[Patch(color=c, label=str(k)) for k, c in KIND_COLOURS.items()],
