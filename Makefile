@@ -14,9 +14,9 @@ demo: $(VENV)/core
 	$(BIN)/hulk show hulk47
 	$(BIN)/hulk plan hulk47 paper4
 
-# Compiling the kernels, once for all test processes, takes about as long as the checks do. Small cases of all compiled code
-# run once more with every index checked, beside the others; what that says comes last.
-test: $(VENV)/dev
+# Compiling the kernels, once for all test processes, takes about as long as installing what the tests need and the checks do.
+# Small cases of all compiled code run once more with every index checked, beside the others; what that says comes last.
+test: $(VENV)/core
 	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint && wait $$first
 	said=$$(mktemp); NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/bounds > $$said 2>&1 & checked=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile; all=$$?; \
@@ -32,15 +32,16 @@ lint: $(VENV)/dev
 bench: $(VENV)/dev
 	$(BIN)/python benchmarks/run_all.py $(OPTIONS)
 
+# Modules are compiled when they are imported: most of what comes with torch never is.
 $(VENV)/core: pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --constraint constraints.txt --editable .
+	$(PIP) install --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 # torch comes first and alone: anything that depends on it would otherwise pick a build of several GB.
 $(VENV)/dev: $(VENV)/core
-	$(PIP) install --constraint constraints.txt torch==2.13.0
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --no-compile --constraint constraints.txt torch==2.13.0
+	$(PIP) install --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
