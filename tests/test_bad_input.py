@@ -244,7 +244,7 @@ def test_bad_clusters_as_a_whole(tmp_path: Path) -> None:
 
 # ---- Anything at all ------------------------------------------------------------------------------------------------
 
-FUZZ = settings(derandomize=True, max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 junk = st.recursive(
     st.none()
     | st.booleans()

@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import warm
+from warm import ROOT, hulk
 
-ROOT = Path(__file__).parent.parent
 PLAN = "examples/hulk47.plan.json"
 FILES = ("--cluster", "hulk47", "--jobs", "paper4")
-
-
-def hulk(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return warm.hulk(*arguments, cwd=cwd)
 
 
 def test_show_prints_regions_machines_and_latencies():

@@ -13,7 +13,7 @@ from hulk.errors import InputError
 from hulk.io.cluster_file import load_cluster, read_cluster
 from hulk.io.files import check_output, forget_reads, read_file, write_atomic
 from hulk.io.yamlfile import parse_document
-from test_output import hulk
+from warm import hulk, hulk_anew
 
 SEARCH = ("--evaluations", "1", "--time-limit", "1")
 
@@ -42,7 +42,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, files: tuple[str, ..
         (("plan", "us4", str(tmp_path / "jobs3.yaml")), "cannot read this file: File name too long"),
         (("replan", *files, "--joined", pipe), "this is a pipe, not a file"),
     ):
-        done = hulk(*arguments, input="")
+        done = hulk_anew(*arguments, input="")
         assert (done.returncode, done.stdout) == (2, "")
         assert words in done.stderr
 
@@ -126,7 +126,9 @@ def test_no_verb_replaces_what_it_reads(tmp_path: Path, files: tuple[str, ...]) 
     ],
 )
 def test_outputs_that_cannot_be_are_refused_before_the_search(out: str, words: str, tmp_path: Path) -> None:
-    done = hulk("plan", "us4", "paper4", "--evaluations", str(10**9), "--time-limit", "1000", "-o", out, cwd=tmp_path)
+    done = hulk_anew(
+        "plan", "us4", "paper4", "--evaluations", str(10**9), "--time-limit", "1000", "-o", out, cwd=tmp_path
+    )
     assert done.returncode == 2
     assert words in done.stderr
     assert list(tmp_path.iterdir()) == []

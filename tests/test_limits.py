@@ -20,8 +20,8 @@ from hulk.search.budget import Effort
 from hulk.search.exact import solve_exactly
 from hulk.search.objective import Objective, Outcome, job_cost, time_cost
 from hulk.search.request import Request
-from test_cli import hulk
 from test_exact import COMPUTE, make_job
+from warm import hulk
 
 LAB = """
 regions: {a: {at: [52.5, 13.4]}, b: {at: [48.8, 2.3]}, c: {at: [41.9, 12.5]}}

@@ -13,7 +13,7 @@ from hulk.io.cluster_file import read_cluster
 from hulk.io.plan_file import dump_plan, load_plan, load_plan_for
 from hulk.io.schema import schema
 from hulk.io.yamlfile import parse_document
-from test_output import hulk
+from warm import hulk
 
 NAME = ("name: small", "name: other")
 CHANGES = [

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ import small
 from hulk.errors import InputError
 from hulk.text import escaped, one_line, safe
 from hulk.units import Dimension, parse, positive_finite
+from warm import COMMAND, hulk, hulk_anew
 
-COMMAND = [sys.executable, "-c", "from hulk.cli import main; main()"]
 EVIL = (
     "[/] [red]x[/red] :smile: \x1b[31m \x9b5m \u202erev\u2066 \u200b\u200f\u061c\ufeff\x00\x7f\u2028\U000e0041 \n fake"
 )
@@ -24,11 +23,6 @@ SEEN = (
     "[/] [red]x[/red] :smile: \\u001b[31m \\u009b5m \\u202erev\\u2066 \\u200b\\u200f\\u061c\\ufeff\\u0000\\u007f"
     " \\udb40\\udc41"
 )
-
-
-def hulk(*arguments: str | bytes, **options: object) -> subprocess.CompletedProcess[str]:
-    given = {"capture_output": True, "timeout": 300, "encoding": "utf-8", "errors": "strict"} | options
-    return subprocess.run([*COMMAND, *arguments], check=False, **given)  # type: ignore[call-overload, no-any-return]
 
 
 def quoted(text: str) -> str:
@@ -100,7 +94,7 @@ def test_only_the_screen_knows_styles() -> None:
     [
         ("show", "\x1b[31m\u202e.yaml"),
         ("show", "a\nerror: b.yaml"),
-        ("show", b"caf\xe9\x9b.yaml"),
+        ("show", os.fsdecode(b"caf\xe9\x9b.yaml")),
         ("sho\x1b[31m",),
         ("show", "hulk47", "--\x9b31m"),
         ("price", "\x1b]0;title\x07.json", "-c", "hulk47", "-j", "paper4"),
@@ -108,7 +102,7 @@ def test_only_the_screen_knows_styles() -> None:
         ("plan", "hulk47", "paper4", "--pin", "\x1b[2J=x"),
     ],
 )
-def test_messages_quote_nothing_raw(arguments: tuple[str | bytes, ...]) -> None:
+def test_messages_quote_nothing_raw(arguments: tuple[str, ...]) -> None:
     done = hulk(*arguments)
     assert done.returncode == 2
     assert raw(done.stderr + done.stdout) == ""
@@ -163,13 +157,13 @@ def test_a_reader_that_leaves_needs_no_message() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_any_encoding_will_do(encoding: str, files: Path) -> None:
     settings = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "LC_ALL": "C"}
-    done = hulk("show", "hulk47", env=settings, encoding=encoding)
+    done = hulk_anew("show", "hulk47", env=settings, encoding=encoding)
     assert done.returncode == 0, done.stderr
     assert ("8 x a100" if encoding == "ascii" else "8 × a100") in done.stdout
-    done = hulk("price", *PLAN, env=settings, encoding=encoding, cwd=files)
+    done = hulk_anew("price", *PLAN, env=settings, encoding=encoding, cwd=files)
     assert done.returncode == 0, done.stderr
     assert "0-11" in done.stdout or "0–11" in done.stdout
-    done = hulk("price", *PLAN, "--json", env=settings, encoding=encoding, cwd=files)
+    done = hulk_anew("price", *PLAN, "--json", env=settings, encoding=encoding, cwd=files)
     assert json.loads(done.stdout)["waiting"] == {"second": EVIL}
 
 

@@ -76,7 +76,7 @@ def test_equal_stages_without_transfers_have_the_textbook_time(schedule, stages,
     assert ends.max() == pytest.approx((microbatches + stages - 1) * 3.0)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_recurrence_is_the_longest_path(data):
     stages = data.draw(st.integers(1, 6))
@@ -92,7 +92,7 @@ def test_recurrence_is_the_longest_path(data):
     assert got == pytest.approx(longest_path(forward, backward, latency, send, back, warmup, microbatches), rel=1e-9)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_blocking_is_never_faster_and_never_stuck(data):
     stages = data.draw(st.integers(2, 6))
@@ -121,7 +121,7 @@ def test_deeper_warmup_hides_latency():
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 def test_positions_are_the_inverse_of_the_order(warmup, microbatches):
     warmup = min(warmup, microbatches)
     for k in range(2 * microbatches):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from test_cli import hulk
+from warm import hulk
 
 CLUSTER = """
 regions: {beijing: {at: [39.9, 116.4]}, rome: {at: [41.9, 12.5]}}

@@ -50,7 +50,7 @@ EXAMPLE = Plan(
 )
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(plans)
 def test_what_is_dumped_loads_as_the_same_plan(plan: Plan) -> None:
     text = dump_plan(plan, cluster="some-cluster")

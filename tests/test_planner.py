@@ -164,7 +164,7 @@ def test_money_limits_hold():
     assert price.money.total / price.step <= rate * 1.001
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_every_plan_holds_every_invariant(data):
     """Random small clusters and jobs, blocked pairs among them."""

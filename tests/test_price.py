@@ -255,7 +255,7 @@ def random_plans(draw):
     return job(layers, global_batch=batch), plan, here
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None)
 @given(random_plans(), st.floats(1e4, 1e9), st.floats(0.0, 1.0), st.floats(1.0, 10.0))
 def test_parts_add_up_and_a_better_link_never_hurts(case, bandwidth, latency, better):
     a_job, plan, machines = case

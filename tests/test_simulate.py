@@ -215,13 +215,13 @@ def test_a_price_is_what_the_simulator_plays(data: st.DataObject) -> None:
     names = ("a", "b", "c")[: data.draw(st.integers(1, 3))]
     ready = [data.draw(jobs_prepared(cluster, name, habits=True)) for name in names]
     together = simulate(ready, cluster)
-    # Which of two blocking messages that are ready at the same moment goes first is anybody's guess.
-    blocks = any(one.durations.blocking.any() for one in ready)
+    # Which of two blocking messages that are ready at the same moment goes first is anybody's guess, and decides much.
+    near = 0.25 if any(one.durations.blocking.any() for one in ready) else 1e-6
     for one, played in zip(ready, play(ready), strict=True):
         timeline = together.jobs[one.job.name]
-        assert played.seconds == pytest.approx(timeline.step, rel=0.15 if blocks else 1e-6)
+        assert played.seconds == pytest.approx(timeline.step, rel=near)
         ends = [stage.passes_end for stage in timeline.stages]
-        assert played.stage_end.tolist() == pytest.approx(ends, rel=0.15 if blocks else 1e-6)
+        assert played.stage_end.tolist() == pytest.approx(ends, rel=near)
 
 
 def check_spans(simulation: Simulation, ready: Sequence[Prepared]) -> None:

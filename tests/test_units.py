@@ -82,7 +82,7 @@ def test_what_is_written_reads_back_to_three_digits(write: object, dimension: Di
         assert parse(write(value), dimension) == pytest.approx(value, rel=0.006), write(value)
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.one_of(st.text(max_size=30), st.integers(), st.floats(), st.booleans(), st.none()), st.sampled_from(Dimension)
 )

@@ -1,5 +1,6 @@
 """`hulk` as a command, run in forks of one warm process: a test that runs it does not wait for Python to import and
-load compiled code again. Whoever tests the start itself runs `python` instead."""
+load compiled code again. Whoever tests the start itself, or pipes, has a
+process of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+COMMAND = (sys.executable, "-c", "from hulk.cli import main; main()")
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
 LIMIT = 300.0
 
 
-def hulk(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def hulk(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """`hulk` with these arguments in that folder."""
     server = _server()
     assert server.stdin and server.stdout
@@ -24,6 +28,12 @@ def hulk(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     code, how, out, err = json.loads(server.stdout.readline())
     assert code is not None, f"hulk {' '.join(arguments)}: {how}\n{err}"
     return subprocess.CompletedProcess(["hulk", *arguments], code, out, err)
+
+
+def hulk_anew(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`hulk` in a process of its own, from its start; its output goes into pipes. `options` are subprocess's."""
+    given = {"capture_output": True, "timeout": LIMIT, "encoding": "utf-8"} | options
+    return subprocess.run([*COMMAND, *arguments], check=False, **given)
 
 
 @cache

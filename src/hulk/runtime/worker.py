@@ -10,6 +10,7 @@ and ends with 0, or with 1 after an event "error"; with 2, and a word on standar
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import os
 import sys
@@ -146,6 +147,7 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
     # Tensors of many sizes come and go; segments that grow leave no holes between them.
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    gc.disable()  # what torch's modules make stays: to look through it again and again takes a sixth of the start
     import torch
     import torch.distributed as dist
 
@@ -162,6 +164,8 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
     from hulk.runtime.seats import seat
     from hulk.runtime.train import train
 
+    gc.freeze()
+    gc.enable()
     plan, cluster, jobs = load_plan(Path(files.plan)), load_cluster(files.cluster), load_jobs(files.jobs)
     check_plan(plan, cluster, jobs)
     if name not in plan.jobs:
