@@ -42,15 +42,14 @@ from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 from hulk.search.story import Story
 
-# Shares of the time limit, the first one of the moves as well: until machines are dealt out, until they are once more
-# without the jobs that must wait, until each group's shape was searched more widely, until each racer has raced, until
-# the winner has cooled, again and again.
-_DEALING, _WITHOUT, _ARRANGING = 0.4, 0.45, 0.47
-_RACE = (0.52, 0.57, 0.62, 0.67)
-_COOLING = (0.705, 0.74, 0.775, 0.81, 0.845, 0.88, 0.92)
-# Moves for one racer, and for cooling once, as shares of all; and the loss that is taken lightly at first. Many short
-# coolings from a low heat find more than few long ones from a high one, which lose what the deals brought.
-_FOR_RACING, _FOR_COOLING, _HOT = 1 / 16, 1 / 20, 0.003
+# Shares of the time limit: until machines are dealt out, until they are once more without jobs that must wait, until
+# each group's shape was searched more widely, until the race is over, until the winner has cooled, again and again.
+_DEALING, _WITHOUT, _ARRANGING, _RACING, _COOLING = 0.4, 0.45, 0.47, 0.67, 0.92
+# Shares of the moves: for dealing, for the race, for all coolings; how many these are, how many of them in a row may
+# bring next to nothing, and what that is; and the loss that is taken lightly at first. Many short coolings from a low
+# heat find more than few long ones from a high one, which lose what the deals brought.
+_FOR_DEALING, _FOR_RACING, _FOR_COOLING = 0.25, 0.25, 0.5
+_COOLINGS, _IN_VAIN, _GAIN, _HOT = 14, 3, 3e-4, 0.003
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
 _SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
@@ -135,16 +134,9 @@ def plan_jobs(
     if policy is Policy.PAPER:
         return _result(polisher, _as_the_paper_does(groups, network))
     states = _first_states(polisher, effort.evaluations, network, story)
-    # A race of the best starts, then on with the winner.
-    racing, cooling = int(_FOR_RACING * effort.evaluations), int(_FOR_COOLING * effort.evaluations)
-    race = [
-        polisher.run(each, moves=racing, deadline=budget.until(share), hot=_HOT)
-        for each, share in zip(states, _RACE, strict=False)
-    ]
-    state = min(race, key=polisher.score)
-    story.tell("shapes of the best raced", state)
-    for share in _COOLING:
-        state = polisher.run(state, moves=cooling, deadline=budget.until(share), hot=_HOT)
+    race = _raced(polisher, states, effort.evaluations)
+    story.tell("shapes of the best raced", race[0])
+    state = _cooled(polisher, race, effort.evaluations)
     story.tell("the winner cooled", state)
     result = _result(polisher, state)
     surprising = any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state))
@@ -158,10 +150,59 @@ def plan_jobs(
             break
         polisher.tighten(slack)
         more = time.monotonic() + 0.1 * effort.time_limit
-        state = polisher.run(state, moves=max(1, cooling), deadline=more, hot=_HOT)
+        moves = max(1, int(_FOR_COOLING * effort.evaluations / _COOLINGS))
+        state = polisher.run(state, moves=moves, deadline=more, hot=_HOT)
         result = min(result, _result(polisher, state), key=lambda one: one.score)
         story.tell_score(f"once more, with {slack:.1%} of the limits left unused", result.score)
     return result
+
+
+def _raced(polisher: Polisher, states: list[State], evaluations: int) -> list[State]:
+    """The states after a race, best first: all are polished a little, the better half twice as long, until one is left.
+    Each round has as many moves and as much time."""
+    budget, rounds = polisher.groups.budget, (len(states) - 1).bit_length()
+    left_behind: list[State] = []
+    for turn in range(rounds):
+        moves = int(_FOR_RACING * evaluations / (rounds * len(states)))
+        for i, state in enumerate(states):
+            done = (turn + (i + 1) / len(states)) / rounds
+            until = budget.until(_ARRANGING + (_RACING - _ARRANGING) * done)
+            states[i] = polisher.run(state, moves=moves, deadline=until, hot=_HOT)
+        states = _varied_first(sorted(states, key=polisher.score), polisher.groups.wide_job())
+        half = (len(states) + 1) // 2
+        left_behind += states[half:]
+        states = states[:half]
+    return sorted([*states, *left_behind], key=polisher.score)
+
+
+def _varied_first(states: list[State], job: int | None) -> list[State]:
+    """The first state for each number of a job's pipelines, then the others: those with a number that others do not
+    have begin behind, and go on longer."""
+    if job is None:
+        return states
+    first: dict[int, State] = {}
+    for state in states:
+        skeleton = state.skeletons[job]
+        first.setdefault(len(skeleton.chains) if skeleton else 0, state)
+    return [*first.values(), *(state for state in states if all(state is not other for other in first.values()))]
+
+
+def _cooled(polisher: Polisher, race: Sequence[State], evaluations: int) -> State:
+    """The winner of a race polished again and again; where nothing more comes of it, the next one."""
+    budget, in_vain = polisher.groups.budget, 0
+    left = list(race)
+    state = best = left.pop(0)
+    for turn in range(_COOLINGS):
+        until = budget.until(_RACING + (_COOLING - _RACING) * (turn + 1) / _COOLINGS)
+        before = polisher.score(state)
+        state = polisher.run(state, moves=int(_FOR_COOLING * evaluations / _COOLINGS), deadline=until, hot=_HOT)
+        best = min(best, state, key=polisher.score)
+        in_vain = 0 if polisher.score(state).energy < (1 - _GAIN) * before.energy else in_vain + 1
+        if in_vain == _IN_VAIN:
+            if not left:
+                break
+            state, in_vain = left.pop(0), 0
+    return best
 
 
 def _of_deals(request: Request, report: Callable[[Score], None] | None) -> Callable[[Deal], None] | None:
@@ -227,7 +268,7 @@ def _first_states(polisher: Polisher, evaluations: int, network: Proposing | Non
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
     groups, budget = polisher.groups, polisher.groups.budget
     found: list[State] = []
-    moves = int(_DEALING * evaluations)
+    moves = int(_FOR_DEALING * evaluations)
     if polisher.objective.needs_money:
         found = _frugal(polisher)
         story.tell("few machines for each job", min(found, key=polisher.score, default=None))
@@ -235,11 +276,11 @@ def _first_states(polisher: Polisher, evaluations: int, network: Proposing | Non
     proposed = _proposed(groups, network, budget.until(_PROPOSING * _DEALING))
     if proposed:
         story.tell("proposed by the network", groups.state(proposed[0]))
-    length = moves / (_DEALING * EVALUATIONS)
+    length = moves / (_FOR_DEALING * EVALUATIONS)
     deals = groups.deals(moves=moves, deadline=budget.until(_DEALING), starts=proposed, length=length)
     deals = groups.without_waiting(deals, moves=moves // 2 or 1, deadline=budget.until(_WITHOUT))
     found += [groups.state(deal) for deal in deals]
-    found = sorted(found, key=polisher.score)[: len(_RACE)]
+    found = sorted(found, key=polisher.score)[: len(deals)]
     story.tell("machines dealt out", found[0])
     for state in found:
         for job, (space, skeleton) in enumerate(zip(groups.spaces, state.skeletons, strict=True)):

@@ -39,8 +39,8 @@ def price(
     packed: SearchTables, work: Workspace, job: int, owner: Ints, recipe: Ints, limit: float
 ) -> tuple[int, float]:
     """Status and value of a job by a recipe, OVER where a step is known to take `limit` seconds or more."""
-    status, value = LACKS, NO_PIPELINES
-    if shape(packed, work, job, owner, recipe[:LAYOUT]):
+    status, value, asked = LACKS, NO_PIPELINES, packed.pipelines[job]
+    if shape(packed, work, job, owner, recipe[:LAYOUT]) and (asked == 0 or asked == work.pipelines[0]):
         status, value = priced(packed, work, job, recipe, limit)
     return status, value
 

@@ -62,6 +62,7 @@ class SearchTables(NamedTuple):
     waiting: Floats  # [J] objective of a job that waits
     longest: Floats  # [J] seconds a step may take by the job's deadline; infinite where it has none
     pins: Ints  # [K, 2] machine, and the job that must use it; −1: nobody must
+    pipelines: Ints  # [J] how many a deal must give a job; 0: any number
     tied: NDArray[np.bool_]  # [J]
     place: Ints  # [M]
     gpus: Ints  # [M]
@@ -158,6 +159,7 @@ def pack(spaces: Sequence[JobSpace]) -> SearchTables:
         weight=np.array([time_cost(space.job, 1.0) for space in spaces]),
         waiting=np.array([job_cost(space.job, None) for space in spaces]),
         longest=np.array([space.job.longest_step for space in spaces]),
+        pipelines=np.zeros(len(spaces), np.int64),
         pins=np.array([(m, j) for j, s in enumerate(spaces) for m in sorted(s.pins)], np.int64).reshape(-1, 2),
         tied=np.array([any(layer.tied for layer in space.job.model.layers) for space in spaces]),
         place=of_place,

@@ -4,7 +4,9 @@ joined with the best groups of others (`hulk.search.assignment.archive`)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from hulk.search.heat import Heat
 from hulk.search.job_space import JobSpace
 from hulk.search.layouts import LAYOUT, shape
 from hulk.search.learned import nothing_learned
+from hulk.search.recipes import frugal_recipe
 from hulk.search.results import OPEN, RUNS
 from hulk.search.skeleton import Chain, Skeleton
 from hulk.search.state import State
@@ -32,10 +35,13 @@ _HEAT = Heat(0.01, 3e-4)
 # them get that far.
 _RACING, _MOST_RACING = 16, 64
 _ANSWERS = 4
+_MUCH_WORSE = 1.6  # times the cost of the best deal
 # Pipelines over many regions that are tried for a job no region holds, how much more memory than their state it takes,
 # how often machines are drawn for each, and how many of the deals found so take part in the race.
 _DRAWS = 10
 _MOST_WIDE, _SPARE, _WIDE = 6, (1.15, 1.25, 1.35, 1.5, 1.65), 5
+# How many numbers of pipelines are tried apart, and the share of the moves and of the time for that.
+_NUMBERS, _FOR_WIDE = 3, 0.5
 _DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
 _COMBINATIONS = 300  # tries, a few milliseconds
 _TRUST = 0.8  # of the moves that go by good deals; the others draw an owner evenly
@@ -81,7 +87,12 @@ class GroupSearch:
         race that goes on `length` times as long as usual."""
         begin = time.monotonic()
         given = [self._looked(deal) for deal in starts]
-        drawn = self.wide()[:_WIDE]
+        wide = self.wide()
+        if wide:
+            share = int(_FOR_WIDE * moves)
+            wide = self._apart(wide, moves=share, deadline=begin + _FOR_WIDE * (deadline - begin))
+            moves, begin = moves - share, time.monotonic()
+        drawn = [deal.copy() for deal in wide[:_WIDE]]
         racing = min(_MOST_RACING, max(1, round(length)) * _RACING)
         while len(given) + len(drawn) < racing:
             if (given or drawn) and time.monotonic() - begin > _DRAWING * (deadline - begin):
@@ -92,11 +103,11 @@ class GroupSearch:
         answers = max(1, _ANSWERS * count // _MOST_RACING)
         rounds = (count // answers).bit_length()
         each = max(1, moves // (rounds * count))
-        left_behind: list[Deal] = []
+        left_behind = wide
         for turn in range(rounds):
             before = [*given, *drawn]
             given, drawn = self._survivors(given, drawn, max(answers, count >> turn))
-            left_behind += [deal for deal in before if not any(deal is other for other in (*given, *drawn))]
+            left_behind += [deal for deal in before if not _is_among(deal, (*given, *drawn))]
             self._learn([*given, *drawn] if turn else given)
             until = pace.begin + (deadline - pace.begin) * (turn + 1) / rounds
             left = len(given) + len(drawn)
@@ -105,7 +116,19 @@ class GroupSearch:
                     now = time.monotonic()
                     deals[i] = self._improved(deal, each << turn, now + (until - now) / left, pace)
                     left -= 1
-        return sorted([*given, *drawn, *left_behind], key=self.cost)[:_ANSWERS]
+        return self._answers(sorted([*given, *drawn, *left_behind], key=self.cost))
+
+    def _answers(self, ranked: Sequence[Deal]) -> list[Deal]:
+        """The best few, and the best of each other number of pipelines."""
+        few = list(ranked[:_ANSWERS])
+        return few + [deal for deal in self._of_each_number(ranked) if not _is_among(deal, few)]
+
+    def _pipelines(self, job: int, deal: Deal) -> int:
+        """How many pipelines a job has in a deal; 0 where it waits."""
+        if deal.status[job] != RUNS:
+            return 0
+        shape(self.packed, self.work, job, deal.owner, deal.recipes[job, :LAYOUT])
+        return int(self.work.pipelines[0])
 
     def _learn(self, deals: Sequence[Deal]) -> None:
         """Let moves go by who has what in these deals: the more of them agree, the likelier it is right."""
@@ -145,12 +168,28 @@ class GroupSearch:
         return found
 
     def _survivors(self, given: list[Deal], drawn: list[Deal], count: int) -> tuple[list[Deal], list[Deal]]:
-        """The best so many of both, at least a quarter of them drawn: what is given begins ahead but may end behind."""
+        """The best so many of both, at least a quarter of them drawn: what is given begins ahead but may end behind.
+        Among them the best of each number of pipelines, for the same reason."""
         given, drawn = sorted(given, key=self.cost), sorted(drawn, key=self.cost)
-        best = sorted([*given, *drawn], key=self.cost)[:count]
-        kept = sum(any(deal is other for other in best) for deal in drawn)
-        kept = max(kept, min(len(drawn), count // 4), count - len(given))
-        return given[: count - kept], drawn[:kept]
+        ranked = sorted([*given, *drawn], key=self.cost)
+        firsts = self._of_each_number(ranked)[:count]
+        best = [*firsts, *(deal for deal in ranked if not _is_among(deal, firsts))][:count]
+        kept = sum(_is_among(deal, best) for deal in drawn)
+        if kept < min(len(drawn), count // 4):
+            kept = min(len(drawn), count // 4)
+            return given[: count - kept], drawn[:kept]
+        return [deal for deal in given if _is_among(deal, best)], [deal for deal in drawn if _is_among(deal, best)]
+
+    def _of_each_number(self, ranked: Sequence[Deal]) -> list[Deal]:
+        """For each number of pipelines of a job that no region holds the first deal that has so many, where it is not
+        much worse than the first of all: another number is hardly ever come by in small steps."""
+        job, found = self.wide_job(), dict[int, Deal]()
+        if job is None:
+            return []
+        for deal in ranked:
+            if self.cost(deal) < _MUCH_WORSE * self.cost(ranked[0]):
+                found.setdefault(self._pipelines(job, deal), deal)
+        return list(found.values())
 
     def cost(self, deal: Deal) -> float:
         """The default objective of a deal."""
@@ -199,21 +238,58 @@ class GroupSearch:
 
     def wide(self) -> list[Deal]:
         """Deals in which a job that no region holds takes what one, two or more pipelines over many regions need, the
-        others what is left; the best for each number of pipelines, best first. None where every job fits a region."""
-        packed, job = self.packed, int(np.argmax(self.packed.need))
-        regions = np.bincount(packed.region_of_machine, weights=packed.room)
-        if packed.need[job] <= regions.max() or not packed.allowed[job].any():
+        others what is left: the best for each number of pipelines that comes of it, best first. None where every job
+        fits a region."""
+        job = self.wide_job()
+        if job is None:
             return []
         found = []
         for pipelines in range(1, _MOST_WIDE + 1):
-            deals = []
-            for spare in _SPARE * _DRAWS:
-                deal = empty_deal(packed)
-                deal.owner[self._holding(job, pipelines, spare)] = job
-                deal_out(packed, deal, self.draw_seed())
-                deals.append(self.judged(deal.owner))
+            with self._having(job, pipelines):
+                deals = [self._drawn_wide(job, pipelines, spare) for spare in _SPARE * _DRAWS]
             found.append(min(deals, key=self.cost))
-        return sorted(found, key=self.cost)
+        return sorted((deal for deal in found if deal.status[job] == RUNS), key=self.cost)
+
+    def _drawn_wide(self, job: int, pipelines: int, spare: float) -> Deal:
+        """A random deal in which the job has the machines for so many pipelines."""
+        packed, deal = self.packed, empty_deal(self.packed)
+        deal.owner[self._holding(job, pipelines, spare)] = job
+        deal_out(packed, deal, self.draw_seed())
+        frugal_recipe(packed, job, int(packed.gpus[deal.owner == job].sum()), pipelines, deal.recipes[job])
+        return self.judged(deal.owner, deal.recipes)
+
+    def _apart(self, wide: Sequence[Deal], *, moves: int, deadline: float) -> list[Deal]:
+        """The best few of these deals, each improved without a change to how many pipelines the job has that no region
+        holds: which number is best shows only when machines are dealt out for it."""
+        job, few = self.wide_job(), list(wide[:_NUMBERS])
+        assert job is not None
+        pace = Pace(moves, time.monotonic(), deadline)
+        for i, deal in enumerate(few):
+            few[i] = deal.copy()
+            now = time.monotonic()
+            until = now + (deadline - now) / (len(few) - i)
+            with self._having(job, self._pipelines(job, deal)):
+                improve = partial(self._improve, deal, few[i])
+                cool(improve, _HEAT, moves // len(few), until, self.budget, pace=pace)
+        return [*few, *wide[_NUMBERS:]]
+
+    @contextmanager
+    def _having(self, job: int, pipelines: int) -> Iterator[None]:
+        """Meanwhile deals give a job so many pipelines and no others."""
+        before = self.packed
+        asked = before.pipelines.copy()
+        asked[job] = pipelines
+        self.packed = before._replace(pipelines=asked)
+        try:
+            yield
+        finally:
+            self.packed = before
+
+    def wide_job(self) -> int | None:
+        """The job that needs most memory, where that is more than any region has."""
+        packed, job = self.packed, int(np.argmax(self.packed.need))
+        regions = np.bincount(packed.region_of_machine, weights=packed.room)
+        return job if packed.need[job] > regions.max() and packed.allowed[job].any() else None
 
     def _holding(self, job: int, pipelines: int, spare: float) -> Ints:
         """The machines a job may use with the most memory a GPU, or nearly so, enough of them for so many pipelines,
@@ -260,3 +336,8 @@ class GroupSearch:
         work, recipe = self.work, deal.recipes[job]
         shape(self.packed, work, job, deal.owner, recipe[:LAYOUT])
         return self.skeleton(job, read(work.machine, work.ranks, work.starts, int(work.pipelines[0])), recipe)
+
+
+def _is_among(deal: Deal, others: Sequence[Deal]) -> bool:
+    """Whether it is one of them: the very one, not one that is equal."""
+    return any(deal is other for other in others)

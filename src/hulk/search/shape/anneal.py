@@ -138,13 +138,30 @@ def _own(shapes: Shapes, job: int) -> None:
 
 
 @inner
+def _draw_job(packed: SearchTables, shapes: Shapes) -> int:
+    """A job whose shape to change: half of the time one where there is much to gain, half of the time one with many
+    slots, of which there are many changes to try."""
+    if np.random.random() < 0.5:
+        return draw_job(packed, shapes.deal)
+    jobs, slots = shapes.pipelines.shape[0], 0
+    for j in range(jobs):
+        slots += shapes.starts[j, shapes.pipelines[j]]
+    left = np.random.randint(0, slots + 1)
+    for j in range(jobs):
+        left -= shapes.starts[j, shapes.pipelines[j]]
+        if left < 0:
+            return j
+    return np.random.randint(0, jobs)
+
+
+@inner
 def _draw_move(packed: SearchTables, learned: Learned, shapes: Shapes, move: Move) -> int:
     """What to do next. Returns how many jobs it touches."""
     jobs, machines = packed.allowed.shape
     owner = shapes.deal.owner
     kind = np.searchsorted(_CHANCES[1 if jobs == 1 else 0], np.random.random(), side="right")
     if kind == _TO_RESHAPE:
-        move.jobs[0], move.what[0] = draw_job(packed, shapes.deal), _RESHAPE
+        move.jobs[0], move.what[0] = _draw_job(packed, shapes), _RESHAPE
         return 1 if shapes.pipelines[move.jobs[0]] > 0 else 0
     count = 0
     one = np.random.randint(0, machines)
@@ -246,14 +263,32 @@ def _has_pinned(packed: SearchTables, work: Workspace, job: int) -> bool:
     return True
 
 
+@inner
+def _costs(packed: SearchTables, deal: Deal, jobs: Ints) -> float:
+    """What some jobs add to the objective."""
+    cost = 0.0
+    for job in jobs:
+        cost += cost_of(packed, job, deal.status[job], deal.value[job])
+    return cost
+
+
 # Inlined for the same reason as the price.
 @inlined
-def _propose(packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, move: Move) -> int:
+def _propose(
+    packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, move: Move, loss: float
+) -> int:
     """Draw a move and write what it makes of each job it touches to `trial`, the quickest way that fits. Returns how
-    many jobs that is; 0 where nothing came of it."""
+    many jobs that is; 0 where nothing came of it that loses less than `loss`, relative to the objective."""
     count = _draw_move(packed, learned, shapes, move)
+    jobs = move.jobs[:count]
+    most = np.inf
+    if loss < np.inf and count > 0:
+        before = _costs(packed, shapes.deal, jobs)
+        most = before + loss * (before if count == 1 else running_cost(packed, shapes.deal))
     for which in range(count):
-        job, quickest = move.jobs[which], np.inf
+        job, is_made = jobs[which], False
+        # A price may stop where it is known to be too much.
+        quickest = (most - _costs(packed, trial.deal, jobs[:which])) / max(packed.weight[job], 1e-300)
         for way in range(_WAYS[move.what[which]]):
             if not _make(packed, work, shapes, learned, move, which, way):
                 continue
@@ -261,11 +296,11 @@ def _propose(packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shape
                 continue
             status, seconds = priced(packed, work, job, move.recipe, quickest)
             if status == RUNS and seconds < quickest:
-                quickest = seconds
+                quickest, is_made = seconds, True
                 _store(work, trial, job, move.recipe, seconds)
-        if quickest == np.inf:
+        if not is_made:
             return 0
-    return count
+    return count if _costs(packed, trial.deal, jobs) <= most else 0
 
 
 @maker
@@ -279,7 +314,7 @@ def propose(packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
     move = _empty_move(packed)
-    count = _propose(packed, work, shapes, trial, learned, move)
+    count = _propose(packed, work, shapes, trial, learned, move, np.inf)
     return move.jobs[:count]
 
 
@@ -302,16 +337,9 @@ def polish(
     least = total_cost(packed, draft.best.deal)
     for turn in range(moves):
         warmth = heat.hot * (heat.cold / heat.hot) ** (turn / moves)
-        count = _propose(packed, work, now, trial, learned, move)
+        loss = -warmth * np.log(1.0 - np.random.random())  # drawn first, so that hopeless moves end early
+        count = _propose(packed, work, now, trial, learned, move, loss)
         if count == 0:
-            continue
-        before, after = 0.0, 0.0
-        for which in range(count):
-            job = move.jobs[which]
-            before += cost_of(packed, job, now.deal.status[job], now.deal.value[job])
-            after += cost_of(packed, job, trial.deal.status[job], trial.deal.value[job])
-        loss, scale = after - before, before if count == 1 else running_cost(packed, now.deal)
-        if loss > 0 and np.random.random() >= np.exp(-loss / (warmth * scale)):
             continue
         accept(now, trial, move.jobs[:count])
         cost = total_cost(packed, now.deal)

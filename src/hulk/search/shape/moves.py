@@ -17,7 +17,7 @@ from hulk.search.shape.slots import (
     run_around,
     turn_round,
 )
-from hulk.search.shape.widths import change_twins, reslice, resplit, resplit_all, use_idle_gpus
+from hulk.search.shape.widths import change_twins, make_alike, reslice, resplit, resplit_all, use_idle_gpus
 from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
@@ -44,10 +44,11 @@ MOVES = {
     "reverse all": 1,
     "resplit all": 1,
     "twins": 1,
+    "alike": 1,
 }
 (
     _OPTIONS, _MOVE_SLOT, _MOVE_RUN, _DROP_SLOT, _USE_IDLE, _SWAP_SLOTS, _SWAP_RUNS, _TURN, _REVERSE, _RESLICE,
-    _RESPLIT, _SPLIT, _MERGE, _DROP_PIPELINE, _MOVE_REGION, _REVERSE_ALL, _RESPLIT_ALL, _TWINS,
+    _RESPLIT, _SPLIT, _MERGE, _DROP_PIPELINE, _MOVE_REGION, _REVERSE_ALL, _RESPLIT_ALL, _TWINS, _ALIKE,
 ) = range(len(MOVES))  # fmt: skip
 _TWO_OPTIONS = 1 / 6  # of the changes to options are to two of them
 _DRAWN = np.repeat(np.arange(len(MOVES)), list(MOVES.values()))
@@ -95,6 +96,8 @@ def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bo
         return _reverse(work, True)
     if kind == _RESPLIT_ALL:
         return resplit_all(packed, work, job)
+    if kind == _ALIKE:
+        return make_alike(packed, work, job)
     return change_twins(packed, work, job)
 
 

@@ -107,11 +107,31 @@ def _resplit_at(packed: SearchTables, work: Workspace, job: int, p: int, at: int
 
 @inner
 def change_twins(packed: SearchTables, work: Workspace, job: int) -> bool:
-    """The pipeline at hand stands for one more or one fewer: its machines are shared out anew, every slot as wide as it
-    can then be."""
+    """The pipeline at hand stands for one more or one fewer."""
     twins = work.twins[0] + (1 if np.random.random() < 0.5 else -1)
     if work.pipelines[0] != 1 or twins < 1:
         return False
+    return _share_out(packed, work, job, twins)
+
+
+@inner
+def make_alike(packed: SearchTables, work: Workspace, job: int) -> bool:
+    """All pipelines go the way of one of them: from then on they change together."""
+    twins = work.twins[0] * work.pipelines[0] + work.aside[0]
+    if work.pipelines[0] == 1 and work.aside[0] == 0:
+        return False
+    p, _ = any_slot(work)
+    begin, slots = work.starts[p], work.starts[p + 1] - work.starts[p]
+    for i in range(slots):
+        work.machine[i], work.ranks[i] = work.machine[begin + i], work.ranks[begin + i]
+    work.starts[1], work.pipelines[0], work.aside[0] = slots, 1, 0
+    return _share_out(packed, work, job, twins)
+
+
+@inner
+def _share_out(packed: SearchTables, work: Workspace, job: int, twins: int) -> bool:
+    """The one pipeline at hand stands for so many: its machines are shared out anew, every slot as wide as it can then
+    be."""
     end, written = work.starts[1], 0
     for i in range(end):
         machine, before, slots = work.machine[i], 0, 0
