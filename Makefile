@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: demo test lint bench clean
 
@@ -16,7 +16,7 @@ demo: $(VENV)/core
 
 # Compiling the kernels, once for all test processes, takes about as long as installing what the tests need and the checks do.
 # Small cases of all compiled code run once more with every index checked, beside the others; what that says comes last.
-# That code is compiled for these cases alone, so less is spent on making it fast. Some tests wait: three at a time for two cores.
+# That code is compiled for these cases alone, so less is spent on making it fast.
 test: $(VENV)/core
 	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint && wait $$first
 	said=$$(mktemp); NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(BIN)/python -m pytest tests/bounds > $$said 2>&1 & checked=$$!; \

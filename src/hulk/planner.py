@@ -128,7 +128,9 @@ def plan_jobs(
     load_compiled(spaces[0])
     budget = Budget(effort.time_limit, stop)  # compiling, which happens once on a machine, does not count
     report = _telling(progress, budget.begin)
-    groups = GroupSearch(spaces, np.random.default_rng(effort.seed), budget=budget, report=_of_deals(request, report))
+    rng, tell = np.random.default_rng(effort.seed), _of_deals(request, report)
+    # Searches side by side differ in more than their seeds: what misleads one need not mislead the next.
+    groups = GroupSearch(spaces, rng, budget=budget, report=tell, apart=effort.number % 2 == 0)
     polisher = Polisher(groups, request.objective, report=report)
     story = Story(budget, request.objective, polisher.score)
     if policy is Policy.PAPER:

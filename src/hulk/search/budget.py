@@ -15,16 +15,17 @@ _BEHIND = 0.1  # of its time that a pace may be behind its moves before the cloc
 @dataclass(frozen=True, slots=True)
 class Effort:
     """What a search may spend: that of `hulk plan` where nobody says otherwise. `time_limit` in seconds; `workers`:
-    searches side by side, each in a process of its own with a seed of its own."""
+    searches side by side, each in a process of its own with a seed of its own; `number`: which of them this is."""
 
     time_limit: float = TIME_LIMIT
     evaluations: int = EVALUATIONS
     seed: int = 0
     workers: int = WORKERS
+    number: int = 0
 
     def beside(self, number: int) -> Effort:
         """That of one of several searches side by side, with a seed of its own; number 0 is this one."""
-        return replace(self, seed=self.seed + _SEED_STEP * number)
+        return replace(self, seed=self.seed + _SEED_STEP * number, number=number)
 
 
 class Budget:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,8 @@ _DRAWS = 10
 _MOST_WIDE, _SPARE, _WIDE = 6, (1.15, 1.25, 1.35, 1.5, 1.65), 5
 # How many numbers of pipelines are tried apart, and the share of the moves and of the time for that.
 _NUMBERS, _FOR_WIDE = 3, 0.5
-_DRAWING = 0.07  # of the time until the deadline, at most, before the race begins
+# Of the time until the deadline, at most, for drawing deals before the race begins, and those over many regions.
+_DRAWING, _DRAWING_WIDE = 0.07, 0.25
 _COMBINATIONS = 300  # tries, a few milliseconds
 _TRUST = 0.8  # of the moves that go by good deals; the others draw an owner evenly
 Ints = NDArray[np.int64]
@@ -51,7 +53,8 @@ Floats = NDArray[np.float64]
 
 class GroupSearch:
     """A race of deals: every start gets a few moves; the better half goes on with twice as many, until few are left.
-    `report` hears of a deal whenever one has been looked at."""
+    `report` hears of a deal whenever one has been looked at. `apart`: for a job that no region holds, each number of
+    pipelines is tried apart from the others first."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class GroupSearch:
         *,
         budget: Budget | None = None,
         report: Callable[[Deal], None] | None = None,
+        apart: bool = True,
     ) -> None:
         self.spaces = list(spaces)
         self.rng = rng
@@ -71,6 +75,7 @@ class GroupSearch:
         self.work = make_workspace(self.packed)
         self.learned = nothing_learned(self.packed)
         self._report = report
+        self._is_apart = apart
 
     def go_by(self, apart: Floats) -> None:
         """Let the last kind of tour go by these distances [P, P] between places."""
@@ -87,8 +92,8 @@ class GroupSearch:
         race that goes on `length` times as long as usual."""
         begin = time.monotonic()
         given = [self._looked(deal) for deal in starts]
-        wide = self.wide()
-        if wide:
+        wide = self.wide(begin + _DRAWING_WIDE * (deadline - begin))
+        if wide and self._is_apart:
             share = int(_FOR_WIDE * moves)
             wide = self._apart(wide, moves=share, deadline=begin + _FOR_WIDE * (deadline - begin))
             moves, begin = moves - share, time.monotonic()
@@ -236,19 +241,23 @@ class GroupSearch:
         deal_out(self.packed, deal, self.draw_seed())
         return self.judged(deal.owner)
 
-    def wide(self) -> list[Deal]:
+    def wide(self, until: float = float("inf")) -> list[Deal]:
         """Deals in which a job that no region holds takes what one, two or more pipelines over many regions need, the
-        others what is left: the best for each number of pipelines that comes of it, best first. None where every job
-        fits a region."""
+        others what is left: the best for each number of pipelines, best first, of those drawn `until` then on the
+        monotonic clock. None where every job fits a region."""
         job = self.wide_job()
         if job is None:
             return []
-        found = []
-        for pipelines in range(1, _MOST_WIDE + 1):
+        found: dict[int, Deal] = {}
+        for spare, pipelines in product(_SPARE * _DRAWS, range(1, _MOST_WIDE + 1)):
+            if time.monotonic() > until:
+                self.budget.hurried = True
+                break
             with self._having(job, pipelines):
-                deals = [self._drawn_wide(job, pipelines, spare) for spare in _SPARE * _DRAWS]
-            found.append(min(deals, key=self.cost))
-        return sorted((deal for deal in found if deal.status[job] == RUNS), key=self.cost)
+                deal = self._drawn_wide(job, pipelines, spare)
+            if deal.status[job] == RUNS:
+                found[pipelines] = min(found.get(pipelines, deal), deal, key=self.cost)
+        return sorted(found.values(), key=self.cost)
 
     def _drawn_wide(self, job: int, pipelines: int, spare: float) -> Deal:
         """A random deal in which the job has the machines for so many pipelines."""
