@@ -1,5 +1,5 @@
-"""Small cases of all compiled code with every index checked, as `make test` runs it (`NUMBA_BOUNDSCHECK=1`). Without the
-checks they would show nothing, so they are not even collected."""
+"""Small cases of all compiled code with every index checked, as `make test` runs it (`NUMBA_BOUNDSCHECK=1`). Without
+the checks they would show nothing, so they are not even collected."""
 
 import sys
 from pathlib import Path
