@@ -31,7 +31,7 @@ from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
-from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.files import bundled_names
@@ -138,7 +138,7 @@ def draw_plan(rng: Random, name: str, gpus: list[tuple[str, int]]) -> tuple[Job,
             schedule=Schedule.parse(rng.choice(("1f1b", "1f1b", "1f1b+1", "1f1b+4", "gpipe"))),
             recompute=rng.choice(tuple(Recompute)),
             sync=rng.choice(tuple(Sync)),
-            shard_optimizer=len(pipelines) > 1 and rng.random() < 0.5,
+            sharding=Sharding.OPTIMIZER if len(pipelines) > 1 and rng.random() < 0.5 else Sharding.NONE,
         ),
     )
     batch = size * sum(pipeline.microbatches for pipeline in pipelines)

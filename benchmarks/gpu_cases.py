@@ -34,7 +34,7 @@ from typing import Any
 
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import InputError
 from hulk.io.cluster_file import load_cluster
@@ -85,7 +85,7 @@ def write_files(row: Row, folder: Path) -> None:
                 schedule=Schedule.parse("1f1b"),
                 recompute=Recompute(row.get("recompute", "none")),
                 sync=Sync.RING,
-                shard_optimizer=False,
+                sharding=Sharding.NONE,
             ),
         )
         save_plan(Plan({JOB: plan}), folder / "plan.json", cluster="one")

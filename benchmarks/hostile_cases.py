@@ -58,7 +58,7 @@ PLAN = {
     },
     "jobs": {
         "bert": {
-            "microbatch_size": 2, "schedule": "1f1b+2", "recompute": "full", "sync": "ring", "shard_optimizer": True,
+            "microbatch_size": 2, "schedule": "1f1b+2", "recompute": "full", "sync": "ring", "sharding": "optimizer",
             "pipelines": [
                 {"microbatches": 10, "stages": [{"machine": "r-1", "gpus": [0], "layers": [0, 11]},
                                                 {"machine": "r-1", "gpus": [1], "layers": [12, 25]}]},

@@ -244,7 +244,7 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
     total = own["microbatch_size"] * sum(pipeline["microbatches"] for pipeline in own["pipelines"])
     if total != job.global_batch:
         yield Fault("batches add up", f"{job.name}: {total} of {job.global_batch} sequences")
-    shards = len(own["pipelines"]) if own["shard_optimizer"] else 1
+    shards = len(own["pipelines"]) if own["sharding"] != "none" else 1
     for stage in _stages(own):
         machine, ranks = machines[stage["machine"]], len(stage["gpus"])
         held = pieces[stage["layers"][0] : stage["layers"][1] + 1]

@@ -31,7 +31,7 @@ from hulk.cost.layers import build_model
 from hulk.domain.cluster import Cluster, Link, Machine, Region
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
-from hulk.domain.options import Options, Recompute
+from hulk.domain.options import Options, Recompute, Sharding
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
@@ -69,8 +69,16 @@ NEAREST_ENGINE = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "megatron": {"overlap_sync": False},  # Megatron-LM before Megatron-Core sums gradients after the last backward
     "libai": {"overlap_sync": False},
+    # Its loss is flash-attention's: logits in 16 bits, their gradient in their place, a copy for a moment.
+    "llm-foundry": {"logit_bytes": (2.0, 2.0)},
     # A static graph: casting and clipping are part of its update's kernel, and no step waits for Python.
     "oneflow": {"update_copies": 0.0, "step_overhead": 0.0},
+}
+RECOMPUTES = {
+    "none": Recompute.NONE,
+    "full": Recompute.FULL,
+    "selective-attention": Recompute.ATTENTION,
+    "selective-op": Recompute.OPERATIONS,
 }
 ATTENTIONS = {"flash": Attention.FUSED, "fused-softmax": Attention.FUSED_SOFTMAX, "eager": Attention.EAGER}
 
@@ -118,7 +126,7 @@ def published(row: Row) -> Published:
         name=row["name"],
         model=model,
         global_batch=int(row["global_batch"]),
-        precision=Precision.BF16 if row["precision"] == "fp8" else Precision(row["precision"]),
+        precision=Precision(row["precision"]),
         attention=ATTENTIONS[row["attention"]],
     )
     cluster = _cluster(row)
@@ -147,17 +155,7 @@ def _engine(row: Row) -> Engine:
 
 def _missing(row: Row) -> list[str]:
     """What of a run no plan can say."""
-    return [
-        word
-        for word, there in (
-            ("FSDP", row["zero"] > 1),
-            ("interleaving", row["chunks"] > 1),
-            ("sequence parallel", row["sequence_parallel"]),
-            ("selective recomputation", row["recompute"] not in ("none", "full")),
-            ("fp8", row["precision"] == "fp8"),
-        )
-        if there
-    ]
+    return [word for word, there in (("interleaving", row["chunks"] > 1),) if there]
 
 
 def _cluster(row: Row) -> Cluster:
@@ -194,10 +192,19 @@ def _plan(row: Row, layers: int, cluster: Cluster) -> JobPlan:
         tuple(pipelines),
         Options(
             int(row["microbatch"]),
-            recompute=Recompute.FULL if row["recompute"] == "full" else Recompute.NONE,
-            shard_optimizer=row["zero"] > 0,
+            recompute=RECOMPUTES[row["recompute"]],
+            sharding=_sharding(row),
+            sequence_parallel=bool(row["sequence_parallel"]),
         ),
     )
+
+
+def _sharding(row: Row) -> Sharding:
+    """FSDP beside pipelines keeps weights gathered and sums up gradients once, after the last microbatch (torchtitan's
+    default there): holders then split what an optimizer needs, and nothing goes around with every pass."""
+    if row["zero"] > 2 and row["pipeline"] > 1:
+        return Sharding.OPTIMIZER
+    return (Sharding.NONE, Sharding.OPTIMIZER, Sharding.GRADIENTS, Sharding.PARAMETERS)[row["zero"]]
 
 
 def even_layers(layers: int, stages: int) -> Sequence[int]:

@@ -33,7 +33,7 @@ from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import Options, Schedule, Sync
+from hulk.domain.options import Options, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
@@ -141,7 +141,7 @@ def draw(number: int, folder: Path, compute: ComputeModel) -> Configuration:
                 microbatch_size=size,
                 schedule=Schedule.parse(("gpipe", "1f1b", f"1f1b+{rng.randint(1, 4)}")[(number + number // 3) % 3]),
                 sync=rng.choice(list(Sync)),
-                shard_optimizer=replicas > 1 and rng.random() < 0.4,
+                sharding=Sharding.OPTIMIZER if replicas > 1 and rng.random() < 0.4 else Sharding.NONE,
             ),
         )
         price = price_job(job, plan, cluster, compute=compute)  # the closed forms: draws stay as engines change

@@ -126,9 +126,9 @@ class Case:
 
     def round_trip(self) -> bool:
         """Whether each value is found again from its place among those tried."""
-        job, plain = self.groups("good").spaces[0].job, self.groups("good").spaces[0].plainest
+        scope, plain = self.groups("good").spaces[0].scope, self.groups("good").spaces[0].plainest
         each = [replace(plain, **{self.option: value}) for value in SPACE[self.column].values]
-        return [options_of(job, places_of(options, job)) for options in each] == each
+        return [options_of(scope, places_of(options, scope)) for options in each] == each
 
     def proposed(self, network: Proposing) -> list[int]:
         """The option's place in the recipes that a network proposes."""

@@ -27,7 +27,7 @@ from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
 from hulk.domain.model import Model
-from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.files import bundled_names
@@ -119,7 +119,7 @@ def job_plan(way: Way) -> JobPlan:
             schedule=Schedule.parse(way.schedule),
             recompute=Recompute(way.recompute),
             sync=Sync(way.sync),
-            shard_optimizer=way.sharded,
+            sharding=Sharding.OPTIMIZER if way.sharded else Sharding.NONE,
         ),
     )
 

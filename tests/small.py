@@ -8,7 +8,7 @@ from pathlib import Path
 from hulk.cost.compute import ComputeModel
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import Options, Recompute
+from hulk.domain.options import Options, Recompute, Sharding
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import read_cluster
 from hulk.io.jobs_file import read_jobs
@@ -60,7 +60,7 @@ def plan(*, shard: bool = False) -> Plan:
             Pipeline((Stage("rome-1", (0,), 0, 11), Stage("rome-1", (1,), 12, last)), 10),
             Pipeline((Stage("rome-2", (0, 1), 0, 11), Stage("paris-1", (0, 1), 12, last)), 6),
         ),
-        Options(microbatch_size=2, recompute=Recompute.FULL, shard_optimizer=shard),
+        Options(microbatch_size=2, recompute=Recompute.FULL, sharding=Sharding.OPTIMIZER if shard else Sharding.NONE),
     )
     second = JobPlan((Pipeline((Stage("paris-2", (0,), 0, last),), 8),), Options(microbatch_size=2))
     return Plan({"bert": bert, "second": second}, ("rome-3", "oslo-1"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from factories import job as toy_job
 from hulk.cost.arrays import Tables
-from hulk.domain.job import Job
+from hulk.cost.engine import ENGINES, HULK
 from hulk.domain.options import (
     COLUMN,
     GPIPE,
@@ -23,6 +23,8 @@ from hulk.domain.options import (
     Needs,
     Options,
     Schedule,
+    Scope,
+    Shape,
     codes_of,
     drawn_evenly,
     neighbours,
@@ -40,18 +42,21 @@ from hulk.search.spaces import spaces_of
 from hulk.search.tables import SearchTables, pack, tables_of
 
 by_choice = pytest.mark.parametrize("choice", SPACE, ids=lambda choice: choice.name)
-jobs = st.integers(1, 4096).map(lambda batch: toy_job(global_batch=batch))
+scopes = st.integers(1, 4096).map(lambda batch: Scope(toy_job(global_batch=batch)))
+ANY = replace(HULK, offers={})
+"""An engine that can do all there is."""
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Job, Options]:
+def cases(draw: st.DrawFn) -> tuple[Scope, Options]:
     """A job, and options that are possible for it, fine values among them."""
-    job = draw(jobs)
-    return job, Options(**{c.name: draw(st.sampled_from(c.possible(job, fine=True))) for c in SPACE})
+    scope = draw(scopes)
+    return scope, Options(**{c.name: draw(st.sampled_from(c.possible(scope, fine=True))) for c in SPACE})
 
 
-shapes = st.integers(1, 8).flatmap(lambda replicas: st.tuples(st.just(replicas), st.integers(replicas, 40)))
-"""Pipelines, and stages in all."""
+shapes = st.integers(1, 8).flatmap(
+    lambda replicas: st.builds(Shape, st.just(replicas), st.integers(replicas, 40), st.integers(1, 8))
+)
 
 
 def different(a: Options, b: Options) -> set[str]:
@@ -91,63 +96,64 @@ def test_numbers_and_truth_values_stand_in_files_as_they_are() -> None:
 @by_choice
 def test_a_job_always_has_a_value(choice: Choice) -> None:
     """The first one, which is the normal one, among them; also for a batch that no other microbatch divides."""
-    for job in (toy_job(global_batch=1), toy_job(global_batch=7), toy_job(global_batch=4096)):
-        assert choice.possible(job)[0] == choice.values[0]
-        assert choice.possible(job, fine=True)
+    for batch, engine in product((1, 7, 4096), ENGINES.values()):
+        scope = Scope(toy_job(global_batch=batch), engine.offers)
+        assert choice.possible(scope)[0] == choice.values[0]
+        assert choice.possible(scope, fine=True)
 
 
-@given(jobs)
-@settings(deadline=None, max_examples=50)
-def test_places_lead_back_to_their_options(job: Job) -> None:
-    possible = [choice.possible(job) for choice in SPACE]
+@given(scopes)
+@settings(deadline=None, max_examples=10)
+def test_places_lead_back_to_their_options(scope: Scope) -> None:
+    possible = [choice.possible(scope) for choice in SPACE]
     seen = set()
     for places in product(*(range(len(values)) for values in possible)):
-        options = options_of(job, places)
-        assert places_of(options, job) == list(places)
+        options = options_of(scope, places)
+        assert places_of(options, scope) == list(places)
         seen.add(tuple(codes_of(options)))
     assert len(seen) == np.prod([len(values) for values in possible])
 
 
 @given(cases())
-def test_the_place_of_a_value_that_is_not_tried_is_that_of_the_next_smaller_one(case: tuple[Job, Options]) -> None:
-    job, options = case
-    near = options_of(job, places_of(options, job))
+def test_the_place_of_a_value_that_is_not_tried_is_that_of_the_next_smaller_one(case: tuple[Scope, Options]) -> None:
+    scope, options = case
+    near = options_of(scope, places_of(options, scope))
     for choice in SPACE:
         value, found = getattr(options, choice.name), getattr(near, choice.name)
-        assert found == value if value in choice.possible(job) else choice.code_of(found) < choice.code_of(value)
+        assert found == value if value in choice.possible(scope) else choice.code_of(found) < choice.code_of(value)
 
 
 @given(cases(), st.booleans())
 @settings(deadline=None)
-def test_neighbours_differ_in_one_option_or_in_a_pair(case: tuple[Job, Options], fine: bool) -> None:
-    job, options = case
+def test_neighbours_differ_in_one_option_or_in_a_pair(case: tuple[Scope, Options], fine: bool) -> None:
+    scope, options = case
     pairs = [{choice.name, choice.beside} for choice in SPACE if choice.beside]
-    found = list(neighbours(options, job, fine=fine))
+    found = list(neighbours(options, scope, fine=fine))
     assert len(set(found)) == len(found)
     for other in found:
         names = different(options, other)
         assert len(names) == 1 or names in pairs
         for name in names:
-            assert getattr(other, name) in SPACE[COLUMN[name]].possible(job, fine=True)
+            assert getattr(other, name) in SPACE[COLUMN[name]].possible(scope, fine=True)
 
 
 @given(cases())
 @settings(deadline=None)
-def test_every_option_with_another_value_has_neighbours(case: tuple[Job, Options]) -> None:
-    job, options = case
-    changed = [different(options, other) for other in neighbours(options, job)]
+def test_every_option_with_another_value_has_neighbours(case: tuple[Scope, Options]) -> None:
+    scope, options = case
+    changed = [different(options, other) for other in neighbours(options, scope)]
     for choice in SPACE:
-        if len(choice.possible(job)) > 1:
+        if len(choice.possible(scope)) > 1:
             assert {choice.name} in changed
 
 
 @by_choice
 @given(case=cases())
 @settings(deadline=None)
-def test_near_values_lie_within_a_step(choice: Choice, case: tuple[Job, Options]) -> None:
-    job, options = case
-    value, values = getattr(options, choice.name), choice.possible(job, fine=choice.step > 0)
-    near = list(choice.near(value, job))
+def test_near_values_lie_within_a_step(choice: Choice, case: tuple[Scope, Options]) -> None:
+    scope, options = case
+    value, values = getattr(options, choice.name), choice.possible(scope, fine=choice.step > 0)
+    near = list(choice.near(value, scope))
     assert value not in near and set(near) <= set(values)
     if choice.step == 0:
         assert set(near) == set(values) - {value}
@@ -157,31 +163,32 @@ def test_near_values_lie_within_a_step(choice: Choice, case: tuple[Job, Options]
 
 
 @given(cases(), shapes)
-def test_normal_options_are_those_that_have_an_effect(case: tuple[Job, Options], shape: tuple[int, int]) -> None:
+def test_normal_options_are_those_that_have_an_effect(case: tuple[Scope, Options], shape: Shape) -> None:
     _, options = case
-    found = normal(options, *shape)
-    assert normal(found, *shape) == found
+    found = normal(options, shape)
+    assert normal(found, shape) == found
     for choice in SPACE:
-        wanted = getattr(options, choice.name) if choice.needs.met(*shape) else choice.values[0]
+        wanted = getattr(options, choice.name) if choice.needs.met(shape) else choice.values[0]
         assert getattr(found, choice.name) == wanted
 
 
 @given(shapes)
-def test_needs_are_met_by_any_of_them(shape: tuple[int, int]) -> None:
-    replicas, stages = shape
-    assert Needs.NOTHING.met(*shape)
-    assert Needs.REPLICAS.met(*shape) == (replicas > 1)
-    assert Needs.STAGES.met(*shape) == (stages > replicas)
-    assert (Needs.REPLICAS | Needs.STAGES).met(*shape) == (stages > 1)
+def test_needs_are_met_by_any_of_them(shape: Shape) -> None:
+    replicas, stages, ranks = shape
+    assert Needs.NOTHING.met(shape)
+    assert Needs.REPLICAS.met(shape) == (replicas > 1)
+    assert Needs.STAGES.met(shape) == (stages > replicas)
+    assert Needs.RANKS.met(shape) == (ranks > 1)
+    assert (Needs.REPLICAS | Needs.STAGES).met(shape) == (stages > 1)
 
 
 @given(cases(), shapes)
-def test_words_are_of_what_has_an_effect(case: tuple[Job, Options], shape: tuple[int, int]) -> None:
+def test_words_are_of_what_has_an_effect(case: tuple[Scope, Options], shape: Shape) -> None:
     _, options = case
-    words = words_of(options, *shape)
+    words = words_of(options, shape)
     assert all(words) and len(set(words)) == len(words)
-    assert words == words_of(normal(options, *shape), *shape)
-    told = [choice.words(getattr(options, choice.name)) for choice in SPACE if choice.needs.met(*shape)]
+    assert words == words_of(normal(options, shape), shape)
+    told = [choice.words(getattr(options, choice.name)) for choice in SPACE if choice.needs.met(shape)]
     assert words == [each for each in told if each]
 
 
@@ -191,19 +198,19 @@ def test_values_are_told_apart_in_words(choice: Choice) -> None:
     assert len({choice.words(value) for value in values}) == len(values)
 
 
-@given(jobs, st.integers(0, 2**32 - 1))
+@given(scopes, st.integers(0, 2**32 - 1))
 @settings(deadline=None)
-def test_what_is_drawn_is_possible(job: Job, seed: int) -> None:
-    options = drawn_evenly(job, np.random.default_rng(seed))
+def test_what_is_drawn_is_possible(scope: Scope, seed: int) -> None:
+    options = drawn_evenly(scope, np.random.default_rng(seed))
     for choice in SPACE:
-        assert getattr(options, choice.name) in choice.possible(job, fine=True)
+        assert getattr(options, choice.name) in choice.possible(scope, fine=True)
 
 
 def test_every_value_is_drawn() -> None:
-    job, rng = toy_job(global_batch=192), np.random.default_rng(0)
-    drawn = [drawn_evenly(job, rng) for _ in range(1000)]
+    scope, rng = Scope(toy_job(global_batch=192)), np.random.default_rng(0)
+    drawn = [drawn_evenly(scope, rng) for _ in range(1000)]
     for choice in SPACE:
-        wanted = set(choice.possible(job, fine=choice.step > 0))
+        wanted = set(choice.possible(scope, fine=choice.step > 0))
         assert {getattr(options, choice.name) for options in drawn} == wanted
 
 
@@ -214,27 +221,27 @@ def test_every_value_is_drawn() -> None:
 def scene(seed: int) -> tuple[list[JobSpace], SearchTables]:
     """Jobs on a drawn cluster, and all that the compiled search has of them."""
     cluster, its_jobs = scattered(seed, Scale(4, 16, 4))
-    spaces = spaces_of(cluster, its_jobs, bundled_compute())
+    spaces = spaces_of(cluster, its_jobs, bundled_compute(), engine=ANY)
     return spaces, pack(spaces)
 
 
-def all_options(job: Job) -> Iterator[tuple[np.ndarray, Options]]:
+def all_options(scope: Scope) -> Iterator[tuple[np.ndarray, Options]]:
     """Every combination of values that are tried for a job, and where each value stands. Of an option that tables do
     not depend on, the first and the last."""
-    possible = [choice.possible(job) for choice in SPACE]
+    possible = [choice.possible(scope) for choice in SPACE]
     places = [
         range(len(values)) if choice.in_tables else (0, len(values) - 1)
         for choice, values in zip(SPACE, possible, strict=True)
     ]
     for row in product(*places):
-        yield np.array(row), options_of(job, row)
+        yield np.array(row), options_of(scope, row)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_packed_tables_are_those_of_the_options(seed: int) -> None:
     spaces, packed = scene(seed)
     for number, space in enumerate(spaces):
-        for row, options in all_options(space.job):
+        for row, options in all_options(space.scope):
             found, wanted = tables_of(packed, number, row), space.tables(options)
             for name in Tables._fields:
                 np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=f"{name}, {options}")
@@ -245,7 +252,7 @@ def test_tables_depend_on_what_is_said_to_be_in_them() -> None:
     for choice in SPACE:
         differs = False
         for space in scene(0)[0]:
-            made = [space.tables(replace(space.plainest, **{choice.name: v})) for v in choice.possible(space.job)]
+            made = [space.tables(replace(space.plainest, **{choice.name: v})) for v in choice.possible(space.scope)]
             differs |= any(not np.array_equal(a, b) for a, b in zip(made[0], made[-1], strict=True))
         assert differs == choice.in_tables, choice.name
 
@@ -258,12 +265,12 @@ def test_an_option_that_has_no_effect_does_not_change_the_price(choice: Choice, 
     for space in scene(seed)[0]:
         slots = [Slot(machine, space.degrees[0]) for machine in sorted(space.allowed)[:2]]
         for chains in ((slots[0],),), ((slots[0],), (slots[-1],)), ((slots[0], slots[-1]),):
-            shape = len(chains), sum(map(len, chains))
-            if choice.needs.met(*shape) or len(slots) < shape[1]:
+            shape = Shape(len(chains), sum(map(len, chains)), 1)
+            if choice.needs.met(shape) or len(slots) < shape.stages:
                 continue
             prices = {
                 space.result(Skeleton(chains, replace(space.plainest, **{choice.name: value})))
-                for value in choice.possible(space.job)
+                for value in choice.possible(space.scope)
             }
             assert len(prices) == 1
             checked += 1

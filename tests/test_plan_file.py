@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sync
+from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import InputError
 from hulk.io.plan_file import dump_plan, load_plan, read_plan, save_plan
@@ -33,7 +33,7 @@ job_plans = st.builds(
         schedule=schedules,
         recompute=st.sampled_from(Recompute),
         sync=st.sampled_from(Sync),
-        shard_optimizer=st.booleans(),
+        sharding=st.sampled_from(Sharding),
     ),
 )
 plans = st.builds(
@@ -94,13 +94,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     [
         ('"plan/1"', '"plan/2"', "plan.json:2: hulk: unknown value 'plan/2' (one of 'plan/1')"),
         ('"1f1b"', '"zigzag"', "jobs.opt.schedule: unknown schedule 'zigzag'"),
-        ('"none"', '"some"', "jobs.opt.recompute: unknown value 'some' (one of 'none' or 'full')"),
+        ('"recompute": "none"', '"recompute": "some"', "jobs.opt.recompute: unknown value 'some' (one of 'none', 'att"),
         ("[0, 11]", "[0]", "jobs.opt.pipelines[0].stages[0].layers: expected at least 2 in this list"),
         ("[0, 1]", "[]", "stages[0].gpus: expected at least 1 in this list"),
         ("[3]", "[-3]", "stages[1].gpus[0]: must be at least 0, not -3"),
         ('"microbatches": 8', '"microbatches": 8.5', "microbatches: expected a whole number (a number 8.5 found)"),
         ('"machine"', '"machin"', "unknown key 'machin' (did you mean 'machine'?"),
-        ('"shard_optimizer": false', '"shard_optimizer": "no"', "expected true or false (text 'no' found)"),
+        ('"sequence_parallel": false', '"sequence_parallel": "no"', "expected true or false (text 'no' found)"),
         ('"hulk": "plan/1",', "", "plan.json:1: hulk: this key is missing"),
     ],
 )

@@ -19,7 +19,7 @@ from hulk.domain.cluster import BLOCKED, Link
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Optimizer
 from hulk.domain.model import LayerKind, Model
-from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 
 BARE = Engine(name="bare", reserve=0.0)
@@ -144,7 +144,7 @@ def test_memory_divides_over_ranks_and_replicas():
     four = price(job(4), JobPlan((pipeline(("a", 0, 3), gpus=(0, 1, 2, 3)),), Options(1)), here).pipelines[0][0].memory
     assert four.weights == pytest.approx(one.weights / 4)
     replicas = (pipeline(("a", 0, 3), microbatches=4), pipeline(("b", 0, 3), microbatches=4))
-    sharded = price(job(4), JobPlan(replicas, Options(1, shard_optimizer=True)), here).pipelines[0][0].memory
+    sharded = price(job(4), JobPlan(replicas, Options(1, sharding=Sharding.OPTIMIZER)), here).pipelines[0][0].memory
     assert sharded.optimizer == pytest.approx(one.optimizer / 2)
     assert sharded.weights == pytest.approx(one.weights)
 

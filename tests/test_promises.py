@@ -76,7 +76,7 @@ PLAN: dict[str, Any] = {
     "jobs": {
         "x": {
             "microbatch_size": 1,
-            "shard_optimizer": False,
+            "sharding": "none",
             "pipelines": [
                 {
                     "microbatches": 1,
@@ -90,7 +90,7 @@ PLAN: dict[str, Any] = {
         },
         "y": {
             "microbatch_size": 2,
-            "shard_optimizer": False,
+            "sharding": "none",
             "pipelines": [{"microbatches": 1, "stages": [{"machine": "c", "gpus": [0], "layers": [0, 3]}]}],
         },
     },

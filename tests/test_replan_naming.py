@@ -13,7 +13,7 @@ from hulk.cost.engine import HULK
 from hulk.cost.moving import overlap, plan_moves, shards_held
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import change_cluster
-from hulk.domain.options import Options, Recompute
+from hulk.domain.options import Options, Recompute, Sharding
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.io.cluster_file import read_cluster
 from hulk.io.yamlfile import parse_document
@@ -59,7 +59,7 @@ def drawn(rng: np.random.Generator, machines: list[str], *, shard: bool, used: d
     shares = np.full(len(pipelines), 16 // len(pipelines))
     shares[0] += 16 - shares.sum()
     made = tuple(Pipeline(tuple(stages), int(share)) for stages, share in zip(pipelines, shares, strict=True))
-    return JobPlan(made, Options(2, recompute=Recompute.FULL, shard_optimizer=shard))
+    return JobPlan(made, Options(2, recompute=Recompute.FULL, sharding=Sharding.OPTIMIZER if shard else Sharding.NONE))
 
 
 def scene(plan: Plan, lost: tuple[str, ...] = ()) -> Scene:
@@ -131,8 +131,9 @@ def test_pipelines_stand_where_their_shards_are():
         Pipeline((Stage("a-1", (0, 1), 0, last),), 10),
         Pipeline((Stage("b-1", (0,), 0, last),), 6),
     )
-    old = JobPlan((fast, slow), Options(2, shard_optimizer=True))
-    new = JobPlan((replace(slow, microbatches=5), replace(fast, microbatches=11)), Options(2, shard_optimizer=True))
+    old = JobPlan((fast, slow), Options(2, sharding=Sharding.OPTIMIZER))
+    turned = (replace(slow, microbatches=5), replace(fast, microbatches=11))
+    new = JobPlan(turned, Options(2, sharding=Sharding.OPTIMIZER))
     assert moved(old, new) > 0
     held = shards_held(JOB, old, new)
     assert held[0, 0] == held[1, 1] == 0

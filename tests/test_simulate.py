@@ -25,7 +25,7 @@ from hulk.domain.cluster import Cluster, Link, Machine, Region, pair
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind, Model
-from hulk.domain.options import Options, Schedule, Sync
+from hulk.domain.options import Options, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.simulate import Simulation, Span, SpanKind, simulate, to_trace
@@ -143,7 +143,7 @@ def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job", *, habit
             microbatch_size=1,
             schedule=Schedule.parse(draw(st.sampled_from(["gpipe", "1f1b", "1f1b+1", "1f1b+3", "1f1b+50"]))),
             sync=draw(st.sampled_from(Sync)),
-            shard_optimizer=draw(st.booleans()),
+            sharding=draw(st.sampled_from([Sharding.NONE, Sharding.OPTIMIZER])),
         ),
     )
     engine = Engine(

@@ -12,7 +12,7 @@ from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Link
-from hulk.domain.options import Options, Sync
+from hulk.domain.options import Options, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage, idle_machines, layer_holders
 from keep_prices import compute_model, draw_case, job_plan
 
@@ -96,7 +96,7 @@ def test_bytes_between_regions_are_paid_for_as_they_are_sent() -> None:
     by_region = replace(ring, options=replace(ring.options, sync=Sync.BY_REGION))
     assert egress(by_region) == pytest.approx(2 * size * 1e-9)
     # Weights: an n-th each, to everyone in the other region.
-    assert egress(replace(by_region, options=replace(by_region.options, shard_optimizer=True))) == pytest.approx(
+    assert egress(replace(by_region, options=replace(by_region.options, sharding=Sharding.OPTIMIZER))) == pytest.approx(
         (2 + 4 / 3) * size * 1e-9
     )
 
@@ -110,7 +110,7 @@ def test_one_replica_alone_sends_no_weights() -> None:
     prices = [
         price_job(
             replace(tied, model=shared),
-            replace(plan, options=replace(plan.options, shard_optimizer=sharded)),
+            replace(plan, options=replace(plan.options, sharding=Sharding.OPTIMIZER if sharded else Sharding.NONE)),
             here,
             compute=FixedTimes(),
         )  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scenes import SCALE, exported, exported_folder, packed, packed_without
 
+from hulk.cost.engine import HULK
 from hulk.domain.options import COLUMN
 from hulk.gnn.generator import scattered
 from hulk.io.profiles import bundled_compute
@@ -221,8 +222,10 @@ def test_recipes_become_classes_and_come_back() -> None:
     wanted = np.stack([[rng.integers(len(head.values)) for head in HEADS] for _ in range(jobs)])
     logits = np.concatenate([np.eye(len(head.values))[wanted[:, i]] for i, head in enumerate(HEADS)], axis=1)
     recipes = with_codes(recipes_of(logits, scene, rng, likeliest=True), scene)
-    # A job that shares no embedding has nothing to fold, and a batch may not have every microbatch size.
-    known = [i for i, head in enumerate(HEADS) if head.name not in ("folded", "microbatch_size")]
+    # A job that shares no embedding has nothing to fold, a batch may not have every microbatch size, and an engine not
+    # every value.
+    not_all = {"folded", "microbatch_size", *HULK.offers}
+    known = [i for i, head in enumerate(HEADS) if head.name not in not_all]
     assert (classes_of(recipes)[:, known] == wanted[:, known]).all()
     assert (classes_of(np.zeros_like(recipes)) == UNKNOWN).all()
 
@@ -232,10 +235,10 @@ def test_heads_are_read_by_name() -> None:
     counts by name, and the rest is drawn as a search draws it."""
     scene = packed(2)
     jobs, rng = len(scene.need), np.random.default_rng(0)
-    heads = [Head("shard_optimizer", (False, True)), Head("gone", (1, 2, 3)), Head("schedule", ("1f1b+4", "3f2b"))]
+    heads = [Head("sharding", ("none", "optimizer")), Head("gone", (1, 2, 3)), Head("schedule", ("1f1b+4", "3f2b"))]
     logits = np.tile([0.0, 5.0, 9.0, 0.0, 0.0, 0.0, 9.0], (jobs, 1))  # the network likes a schedule that is gone, too
     recipes = with_codes(recipes_of(logits, scene, rng, likeliest=True, heads=heads), scene)
-    assert (recipes[:, LAYOUT + COLUMN["shard_optimizer"]] == 1).all()
+    assert (recipes[:, LAYOUT + COLUMN["sharding"]] == 1).all()
     assert (recipes[:, LAYOUT + COLUMN["schedule"]] == 4).all()
     drawn = [with_codes(recipes_of(logits, scene, rng, likeliest=True, heads=heads), scene) for _ in range(20)]
     assert len({int(each[0, LAYOUT + COLUMN["sync"]]) for each in drawn}) == 2

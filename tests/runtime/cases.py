@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from hulk.domain.options import Options, Recompute, Schedule, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 
 CLUSTER = """
@@ -88,7 +88,7 @@ class Case:
                 schedule=Schedule.parse(self.schedule),
                 recompute=Recompute.FULL if self.recompute else Recompute.NONE,
                 sync=Sync.BY_REGION if self.by_region else Sync.RING,
-                shard_optimizer=self.shard,
+                sharding=Sharding.OPTIMIZER if self.shard else Sharding.NONE,
             ),
         )
 

@@ -19,7 +19,7 @@ from hulk.cost.price import closed_form, price_job
 from hulk.cost.report import JobPrice
 from hulk.cost.sync import chain_pieces
 from hulk.cost.tables import without_sharing
-from hulk.domain.options import Options, Schedule, Sync
+from hulk.domain.options import Options, Schedule, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
@@ -157,7 +157,7 @@ def test_owners_send_what_they_have_updated(tmp_path):
     made = prepared(tmp_path, *shape, engine=PLAIN)
     price = price_job(
         made.job,
-        replace(made.plan, options=replace(made.plan.options, shard_optimizer=True)),
+        replace(made.plan, options=replace(made.plan.options, sharding=Sharding.OPTIMIZER)),
         made.cluster,
         compute=ComputeModel(bundled_profiles()),
         engine=PLAIN,

@@ -97,7 +97,7 @@ def _options(plan: JobPlan, price: JobPrice) -> str:
     lengths = sorted({len(stages) for stages in price.pipelines})
     long = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     shape = f"{count(len(plan.pipelines), 'pipeline')} of {long} stage{'' if lengths == [1] else 's'}"
-    return ", ".join([shape, *words_of(plan.options, len(plan.pipelines), len(plan.stages))])
+    return ", ".join([shape, *words_of(plan.options, plan.shape)])
 
 
 def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:

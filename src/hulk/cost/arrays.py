@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner
-from hulk.domain.options import COLUMN, SPACE, Sync
+from hulk.domain.options import COLUMN, SPACE, Sharding, Sync
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-FITS, TOO_BIG, BLOCKED = 0, 1, 2
-SCHEDULE, SYNC, SHARD = (COLUMN[name] for name in ("schedule", "sync", "shard_optimizer"))
+FITS, TOO_BIG, BLOCKED, UNLIKE = 0, 1, 2, 3
+SCHEDULE, SYNC, SHARD = (COLUMN[name] for name in ("schedule", "sync", "sharding"))
+GRADIENTS, PARAMETERS = (SPACE[SHARD].code_of(each) for each in (Sharding.GRADIENTS, Sharding.PARAMETERS))
 RING, BY_REGION = SPACE[SYNC].code_of(Sync.RING), SPACE[SYNC].code_of(Sync.BY_REGION)
 
 
@@ -69,10 +70,11 @@ class Tables(NamedTuple):
     ring_share: Floats  # [M] share of its bandwidth that a ring between machines reaches there
     region: Ints  # [M]
     capacity: Floats  # [M] bytes of one GPU that tensors can have
-    state_bytes: float  # weights and gradients, a parameter
-    optimizer_bytes: float
+    state_bytes: float  # of a parameter: what every holder keeps
+    sharded_bytes: float  # of a parameter: what the holders split among them, or keep too where nothing is sharded
     gradient_bytes: float  # of a parameter, where gradients are added up over microbatches
     wire_bytes: float  # of a parameter's gradient on its way to other replicas
+    weight_bytes: float  # of a parameter, as passes use it
     shared: float  # parameters that layers share, counted once
     rules: Rules
     any_blocked: bool  # whether any latency is inf

@@ -27,6 +27,7 @@ class Unit(StrEnum):
     TF32 = "tf32"
     TF32_TURNING = "tf32_turning"
     HALF = "half"
+    EIGHT = "eight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,9 @@ class Joined:
 
 JOINED = Joined(moved_forward=1.0 / REACHED_BANDWIDTH, moved_backward=1.8 / REACHED_BANDWIDTH)
 
+EIGHT = 1.5
+"""How many times as long as at its peak rate a product of 8-bit numbers takes, as `Constants.half` for 16 bits."""
+
 # Passes over a 16-bit score matrix, forward and backward, where the softmax is one kernel that works in fp32 inside.
 # Fused softmax: product (1), scale-mask-softmax (2), product (1); backward: two products (2), softmax (3), two products
 # (2). A kernel for each: scale and mask (4) forward, scale (2) backward, on top. Dropout counts in `Work.dropped`.
@@ -148,6 +152,8 @@ def unit_of(gpu: GpuType, precision: Precision) -> Unit:
             return Unit.TF32_TURNING if generation(gpu) >= (9, 0) else Unit.TF32
         case Precision.FP16 | Precision.BF16:
             return Unit.HALF
+        case Precision.FP8:
+            return Unit.EIGHT
         case Precision.FP32:
             return Unit.FP32_WIDE if generation(gpu) >= (8, 6) else Unit.FP32
 

@@ -88,7 +88,17 @@ class ComputeModel:
             known = self._known[key] = self._answer(_Question(model, asked, gpu, how))
         return known
 
+    def share_of(self, part: Layer, model: Model, layer: Layer, gpu: GpuType, how: Conditions) -> float:
+        """What a part of a layer takes forward, over what the layer takes; by the roofline."""
+        whole = self._roofline(_Question(model, layer, gpu, how))[0]
+        return self._roofline(_Question(model, part, gpu, how))[0] / whole if whole > 0 else 0.0
+
     def _answer(self, question: _Question) -> LayerTime:
+        if question.how.sequence_parallel:  # measured without it: the roofline says what it changes
+            plain = question._replace(how=replace(question.how, sequence_parallel=False))
+            time = self.layer_times(plain.model, plain.layer, plain.gpu, plain.how)
+            before, now = self._roofline(plain), self._roofline(question)
+            return LayerTime(time.forward * now[0] / before[0], time.backward * now[1] / before[1], time.origin)
         forward, backward = self._roofline(question)
         curve = self._curve(question)
         if curve is not None and (found := curve.at(question.how.microbatch)) is not None:

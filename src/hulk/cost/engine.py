@@ -6,11 +6,13 @@ be priced for them; docs/accuracy.md compares those prices with measured and pub
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from hulk.domain.gpu import GpuType, Precision
+from hulk.domain.options import Recompute, Sharding
 from hulk.errors import InputError, nearest
 
 MIB = 2.0**20
@@ -21,6 +23,7 @@ GIB = 2.0**30
 class Engine:
     """An engine's behaviour.
 
+    offers           for options of a plan, by name, the values that it can do; all where none are given
     blocking_above   bytes one rank sends above which a transfer blocks sender and receiver until it is through; smaller
                      ones, and all with infinity, overlap with compute
     message_overhead seconds a transfer costs besides the wire (launches, metadata, the host's part)
@@ -60,6 +63,7 @@ class Engine:
     """
 
     name: str
+    offers: Mapping[str, Collection[Any]] = field(default_factory=dict)
     blocking_above: float = float("inf")
     message_overhead: float = 0.0
     pass_overhead: float = 0.0
@@ -119,6 +123,11 @@ much more than predicted (docs/accuracy.md)."""
 # `hulk run`. Overheads are what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
 HULK = Engine(
     name="hulk",
+    offers={
+        "recompute": (Recompute.NONE, Recompute.FULL),
+        "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
+        "sequence_parallel": (False,),
+    },
     message_overhead=3e-4,
     pass_overhead=6e-4,
     hop_overhead=3e-4,
@@ -141,6 +150,11 @@ HULK = Engine(
 # nodes with a card per GPU, the share of those cards that NCCL's all-reduce reaches.
 MEGATRON_DEEPSPEED = Engine(
     name="megatron-deepspeed",
+    offers={
+        "recompute": (Recompute.NONE, Recompute.FULL),
+        "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
+        "sequence_parallel": (False,),
+    },
     blocking_above=4 * MIB,
     message_overhead=2e-3,
     flow_per_rank=True,
@@ -157,6 +171,10 @@ MEGATRON_DEEPSPEED = Engine(
 # vocabulary-parallel loss holds the softmax in fp32, and for a moment the logits or their gradient in 16 bits.
 MEGATRON = Engine(
     name="megatron",
+    offers={
+        "recompute": (Recompute.NONE, Recompute.ATTENTION, Recompute.FULL),
+        "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
+    },
     message_overhead=50e-6,
     step_overhead=20e-3,
     flow_per_rank=True,
@@ -171,13 +189,17 @@ MEGATRON = Engine(
 )
 
 # torchtitan (pytorch/torchtitan): plain modules joined by torch.compile, gradients summed in the precision of
-# `mixed_precision_reduce`, fp32 by default; PyTorch's cross entropy in fp32.
+# `mixed_precision_reduce`, fp32 by default. PyTorch's cross entropy keeps the logarithm of the softmax in fp32; backward
+# makes the gradient of that, and of the logits, beside it.
 TORCHTITAN = Engine(
     name="torchtitan",
+    offers={"recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL)},
     message_overhead=50e-6,
     fused_kernels=True,
     power_limited=True,
+    flow_per_rank=True,
     bucket=80e6,
+    logit_bytes=(4.0, 8.0),
     reserve=1.0 * GIB,
 )
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hulk.cost.again import again, kept_results
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.layers.operations import MASK_ELEMENTS
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
 from hulk.domain.model import Layer, LayerKind
-from hulk.domain.options import Options, Recompute
+from hulk.domain.options import Options, Recompute, Sharding
 
 GRADIENT_BYTES = 4
 _STATE_BYTES = {
@@ -67,8 +68,71 @@ class LayerMemory:
 def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options, engine: Engine = HULK) -> LayerMemory:
     """What a layer keeps. `input_elements` per sample come from the layer before.
 
-    With full recomputation a layer keeps its input alone, and its backward needs everything else for a moment.
+    What is computed again is not kept, but its backward needs it for a moment. Where ranks split along the sequence,
+    nothing is whole; where parameters are sharded, those of a layer and of the next one are there for a moment, and so
+    is a layer's gradient where gradients are.
     """
+    memory = _activations(layer, input_elements, job, options, engine)
+    if options.sequence_parallel:
+        held, peak = memory.held_split + memory.held_whole, memory.peak_split + memory.peak_whole
+        memory = LayerMemory(held, 0.0, peak, 0.0)
+    passing = _passing_bytes(job, options, engine)
+    if not passing:
+        return memory
+    return replace(
+        memory,
+        peak_split=memory.peak_split + layer.params_split * passing,
+        peak_whole=memory.peak_whole + layer.params_whole * passing,
+    )
+
+
+def _passing_bytes(job: Job, options: Options, engine: Engine) -> float:
+    """Bytes a parameter of a layer that stand in memory while its passes run, beside what its holder keeps."""
+    weights, gradient = 2.0 * job.precision.bytes, float(engine.wire_bytes(job.precision))
+    match options.sharding:
+        case Sharding.PARAMETERS:
+            return weights + gradient
+        case Sharding.GRADIENTS:
+            return gradient
+        case _:
+            return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Bytes that a holder keeps for each of its parameters."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+
+
+def state_of(job: Job, options: Options, engine: Engine, holders: int) -> State:
+    """What each of so many holders of the same layers keeps."""
+    order = list(Sharding)
+    level = order.index(options.sharding)
+
+    def share(what: Sharding) -> int:
+        return holders if level >= order.index(what) else 1
+
+    return State(
+        weights=weight_bytes(job.precision, 0) / share(Sharding.PARAMETERS),
+        gradients=engine.gradient_bytes(job.precision) / share(Sharding.GRADIENTS),
+        optimizer=optimizer_bytes(job.precision, job.optimizer) / share(Sharding.OPTIMIZER),
+    )
+
+
+def shared_out(job: Job, options: Options, engine: Engine) -> tuple[float, float]:
+    """Bytes a parameter that every holder keeps however many there are, and bytes that they split among them; what is
+    not sharded at all, the optimizer's state too, counts among the latter, for one holder."""
+    alone, crowd = (state_of(job, options, engine, holders) for holders in (1, 2))
+    pairs = ((alone.weights, crowd.weights), (alone.gradients, crowd.gradients))
+    kept = sum(one for one, of_two in pairs if one == of_two)
+    split = sum(one for one, of_two in pairs if one != of_two)
+    return kept, split + alone.optimizer
+
+
+def _activations(layer: Layer, input_elements: float, job: Job, options: Options, engine: Engine) -> LayerMemory:
     size, microbatch = job.precision.bytes, options.microbatch_size
     if engine.fused_kernels:
         layer = replace(
@@ -90,10 +154,14 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options
         # Logits and softmax in fp32; backward needs two more copies for a moment, recomputation or not.
         held_split = layer.held_split * 4.0 * microbatch
         return LayerMemory(held_split, held_whole, held_split / _LOSS_COPIES * 2.0, 0.0)
-    if options.recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
-        kept = input_elements * size * microbatch
-        return LayerMemory(0.0, kept, held_split, max(held_whole - kept, 0.0))
-    return LayerMemory(held_split, held_whole, 0.0, 0.0)
+    if again(layer, options.recompute) is None:
+        return LayerMemory(held_split, held_whole, 0.0, 0.0)
+    if options.recompute is Recompute.ATTENTION:
+        return LayerMemory(held_split - scores * microbatch, held_whole, scores * microbatch, 0.0)
+    kept_split, kept_whole = (0.0, 0.0) if options.recompute is Recompute.FULL else kept_results(layer)
+    split = min(kept_split * size * microbatch, held_split)
+    whole = (input_elements + kept_whole) * size * microbatch
+    return LayerMemory(split, whole, held_split - split, max(held_whole - whole, 0.0))
 
 
 def _own(

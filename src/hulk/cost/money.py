@@ -9,9 +9,23 @@ from hulk.cost.arrays import Tables
 from hulk.cost.compiled import plain
 from hulk.cost.report import Money
 from hulk.cost.sums import Share
-from hulk.cost.sync import sends_weights
+from hulk.cost.sync import sends_weights, set_bytes
 from hulk.domain.cluster import Cluster
+from hulk.domain.options import Sharding
 from hulk.domain.plan import JobPlan
+
+
+def passes_over(tables: Tables, plan: JobPlan, share: Share) -> float:
+    """How often the bytes of a share go around in a step: once, or where gradients or parameters are sharded, with
+    every microbatch, of which the share is what is left after the last backward."""
+    if plan.options.sharding not in (Sharding.GRADIENTS, Sharding.PARAMETERS) or share.layers is None:
+        return 1.0
+    first, last = share.layers
+    gradients = float(plain(set_bytes)(tables, first, last, False)) / 2
+    gathered = 0.0
+    if plan.options.sharding is Sharding.PARAMETERS:  # forward and backward
+        gathered = 2 * gradients * tables.weight_bytes / tables.wire_bytes
+    return plan.pipelines[0].microbatches * (gradients + gathered) / share.size if share.size > 0 else 1.0
 
 
 def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, shares: Sequence[Share], total: float) -> Money:
@@ -28,7 +42,8 @@ def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, shares: Sequence
     sends = plain(sends_weights)(tables, plan.options.shard_optimizer, len(plan.pipelines))
     machines = [stage.machine for stage in plan.stages]
     for share in shares:
-        egress += sum(size * cluster.egress(machines[a], machines[b]) for a, b, size in share.hops())
+        times = 1.0 if share.layers is None else passes_over(tables, plan, share)
+        egress += times * sum(size * cluster.egress(machines[a], machines[b]) for a, b, size in share.hops())
         if sends:  # an n-th each, to everyone
             ways = sum(cluster.egress(machines[a], machines[b]) for a, b in permutations(share.members, 2))
             egress += ways * share.size / len(share.members)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hulk.cost import step
-from hulk.cost.arrays import BLOCKED, TOO_BIG, Durations, Encoded
+from hulk.cost.arrays import BLOCKED, TOO_BIG, UNLIKE, Durations, Encoded
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.report import Infeasible, Obstacle
@@ -14,6 +14,7 @@ from hulk.cost.sums import Share, shares
 from hulk.cost.tables import Book, Hosts, empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.domain.options import SPACE, Options, plain_value
 from hulk.domain.plan import JobPlan, Stage
 from hulk.units import format_size
 
@@ -47,6 +48,9 @@ def prepare(
 ) -> Prepared | Infeasible:
     """All durations of a job's plan, or why it cannot run. The plan has passed `hulk.domain.check`."""
     stages = plan.stages
+    foreign = not_offered(plan.options, engine)
+    if foreign is not None:
+        return Infeasible(job.name, Obstacle.ENGINE, f"{engine.name} cannot do {foreign}")
     book = make_book(
         job,
         Hosts.of(cluster, plan.machines),
@@ -62,12 +66,31 @@ def prepare(
         return _too_big(job, stages[where], where, durations, cluster, engine)
     if status == BLOCKED:
         return _blocked(job, stages, where, other)
+    if status == UNLIKE:
+        return _unlike(job, plan, where)
     return Prepared(job, plan, cluster, engine, book, encoded, durations, sets=where)
 
 
 def _blocked(job: Job, stages: Sequence[Stage], a: int, b: int) -> Infeasible:
     reason = f"{stages[a].machine} and {stages[b].machine} must exchange data, but the link between them is blocked"
     return Infeasible(job.name, Obstacle.BLOCKED, reason)
+
+
+def _unlike(job: Job, plan: JobPlan, other: int) -> Infeasible:
+    reason = (
+        f"{plan.options.sharding} are sharded, so all pipelines must have the same cuts, GPUs a stage and "
+        f"microbatches, but pipeline {other + 1} is not like pipeline 1"
+    )
+    return Infeasible(job.name, Obstacle.UNLIKE, reason)
+
+
+def not_offered(options: Options, engine: Engine) -> str | None:
+    """The first option, in words, that an engine cannot do; None: it can do all."""
+    for choice in SPACE:
+        value = getattr(options, choice.name)
+        if value not in engine.offers.get(choice.name, (value,)):
+            return f'"{choice.words(value) or plain_value(value)}"'
+    return None
 
 
 def _too_big(job: Job, stage: Stage, row: int, durations: Durations, cluster: Cluster, engine: Engine) -> Infeasible:

@@ -10,6 +10,7 @@ from hulk.cost.arrays import Durations, Encoded, Floats, Tables
 from hulk.cost.bottleneck import describe_bottleneck
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
+from hulk.cost.memory import state_of
 from hulk.cost.money import step_money
 from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.play import Played, play
@@ -124,9 +125,9 @@ def _breakdown(
 
 
 def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, ...], ...]:
-    tables, durations = prepared.book.tables, prepared.durations
-    shards = len(prepared.plan.pipelines) if prepared.plan.options.shard_optimizer else 1
-    gradient = tables.gradient_bytes
+    durations = prepared.durations
+    shards = len(prepared.plan.pipelines)
+    each = state_of(prepared.job, prepared.plan.options, prepared.engine, shards)
     pipelines = []
     row = 0
     for pipeline in prepared.plan.pipelines:
@@ -135,9 +136,9 @@ def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, .
             host = prepared.cluster.machine(stage.machine)
             params = float(durations.params[row])
             memory = StageMemory(
-                weights=params * (tables.state_bytes - gradient),
-                gradients=params * gradient,
-                optimizer=params * tables.optimizer_bytes / shards,
+                weights=params * each.weights,
+                gradients=params * each.gradients,
+                optimizer=params * each.optimizer,
                 activations=float(durations.held[row]),
                 workspace=float(durations.peak[row]),
                 reserved=prepared.engine.reserved(host.gpu),

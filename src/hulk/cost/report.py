@@ -116,6 +116,8 @@ class Obstacle(StrEnum):
 
     MEMORY = "memory"
     BLOCKED = "blocked link"
+    ENGINE = "engine"
+    UNLIKE = "pipelines that differ"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hulk.cost.ceilings import (
+    EIGHT,
     FITTED,
     JOINED,
     REACHED_BANDWIDTH,
@@ -45,6 +46,10 @@ _SMOOTH = 4.0
 """Exponent of the smooth maximum of device and host time: 19 % above the larger where both are equal."""
 _DROPOUT_PASSES = 1.8
 """Attention dropout holds 1.25 more score matrices (a copy, a mask of a quarter) and moves 2.25: read, write, mask."""
+_JOINED_CAST, _CAST = 6.0, 33.0
+"""Bytes that making an 8-bit operand of a 16-bit one moves. Joined in two kernels: read for its largest element, read
+again, written twice, as it is and turned. With a kernel for each operation: its absolute value (4) and the largest of
+these (2), a copy in fp32 (6), scaled (8), clamped (8), and written in 8 bits (5)."""
 _TABLE_PASSES = 2.0
 """An embedding's gradient is a whole table: filled with zeros, then written."""
 
@@ -55,6 +60,7 @@ class Conditions:
 
     microbatch       samples
     tensor_parallel  GPUs that share the layer
+    sequence_parallel  whether they split along the sequence what each would do whole
     fused            whether the engine joins memory-bound operations into few kernels
     hidden           the share of tensor parallel's all-reduces that it hides behind products
     power_limited    whether GPUs run at the clock that they keep for hours
@@ -64,6 +70,7 @@ class Conditions:
     attention: Attention
     microbatch: int
     tensor_parallel: int
+    sequence_parallel: bool = False
     fused: bool = False
     hidden: float = 0.0
     power_limited: bool = False
@@ -75,6 +82,7 @@ class Work(NamedTuple):
     flash     `attention` in one kernel, longer by what a short sequence leaves idle
     dropped   bytes that attention's dropout moves / memory bandwidth (eager attention only)
     table     bytes of an embedding's table / memory bandwidth: its gradient
+    cast_*    bytes that making 8-bit operands of 16-bit ones moves / memory bandwidth
     """
 
     products: float
@@ -85,13 +93,15 @@ class Work(NamedTuple):
     dropped: float
     moved: float
     table: float
+    cast_forward: float
+    cast_backward: float
     kernels: float
 
 
 def work(layer: Layer, gpu: GpuType, how: Conditions) -> Work:
     """What one forward pass asks of one GPU."""
     precision, microbatch, tensor_parallel = how.precision, how.microbatch, how.tensor_parallel
-    products = attention = flash = operands = scores = 0.0
+    products = attention = flash = operands = scores = cast_forward = cast_backward = 0.0
     short = known.short if (known := flash_of(gpu)) else 0.0
     for matmul in layer.matmuls:
         rows, inner, columns, batch = _on_one_gpu(matmul, microbatch, tensor_parallel)
@@ -99,6 +109,8 @@ def work(layer: Layer, gpu: GpuType, how: Conditions) -> Work:
         if matmul.weight:
             products += flops
             operands += batch * (rows * inner + inner * columns + rows * columns)
+            cast_forward += batch * (rows * inner + inner * columns)
+            cast_backward += batch * rows * columns
         else:
             attention += flops
             flash += flops * (1.0 + short / max(inner, columns))
@@ -110,18 +122,23 @@ def work(layer: Layer, gpu: GpuType, how: Conditions) -> Work:
     if how.fused:
         split, whole = split - layer.spared_split, whole - layer.spared_whole
         kernels -= layer.spared_kernels
-    moved = microbatch * (split / tensor_parallel + whole)
+    moved = microbatch * (split / tensor_parallel + whole / (tensor_parallel if how.sequence_parallel else 1))
     table = layer.params_split / tensor_parallel if layer.kind is LayerKind.EMBEDDING else 0.0
-    rate, per_element = gpu.rate(precision), precision.bytes / gpu.memory_bandwidth
+    rate, other, per_element = gpu.rate(precision), gpu.rate(precision.outside), precision.bytes / gpu.memory_bandwidth
+    cast = 0.0
+    if gpu.unit_for(precision) is Precision.FP8:
+        cast = (_JOINED_CAST if how.fused else _CAST) / gpu.memory_bandwidth
     return Work(
         products=products / rate,
-        attention=attention / rate,
-        flash=flash / rate,
+        attention=attention / other,
+        flash=flash / other,
         operands=operands * per_element,
         scores=scores * per_element,
         dropped=_DROPOUT_PASSES * (held - scores) * per_element,
         moved=moved * per_element,
         table=_TABLE_PASSES * table * per_element,
+        cast_forward=cast * cast_forward,
+        cast_backward=cast * cast_backward,
         kernels=kernels,
     )
 
@@ -152,6 +169,8 @@ def pass_times(
     forward += (c.logits_forward if head else moving.moved_forward) * done.moved
     backward = 2.0 * (slowdown * turned * done.products + c.operands * done.operands) + done.table
     backward += (c.logits_backward if head else moving.moved_backward) * done.moved
+    forward += done.cast_forward / REACHED_BANDWIDTH
+    backward += done.cast_backward / REACHED_BANDWIDTH
     if attention.writes_scores:
         there, back = _score_passes(c, attention, precision, joined)
         dropped = done.dropped if joined is None else _mask_share(precision) / REACHED_BANDWIDTH * done.dropped
@@ -236,6 +255,8 @@ def _slowdown(constants: Constants, unit: Unit) -> tuple[float, float]:
             return constants.tf32, constants.tf32_turned
         case Unit.HALF:
             return constants.half, 1.0
+        case Unit.EIGHT:
+            return EIGHT, 1.0
 
 
 def _at_least(device: float, host: float) -> float:

@@ -39,12 +39,13 @@ def stage_memory(
     if sends:  # what was sent on is kept until its gradient comes back
         held += tables.cut[b]
     held *= in_flight
-    return params * (tables.state_bytes + tables.optimizer_bytes / shards) + held + peak, params, held, peak
+    return params * (tables.state_bytes + tables.sharded_bytes / shards) + held + peak, params, held, peak
 
 
 @kernel
 def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
-    """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage)."""
+    """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage), or (UNLIKE,
+    pipeline, 0)."""
     status, stage, other = stage_durations(tables, plan, out)
     return (status, stage, other) if status != FITS else gradient_sets(tables, plan, out)
 
@@ -53,7 +54,7 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
 def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out` but for the gradients' sets. Returns (FITS, 0, 0), or as `durations` does."""
     replicas = plan.microbatches.shape[0]
-    shards = replicas if plan.options[SHARD] == 1 else 1
+    shards = replicas if plan.options[SHARD] > 0 else 1
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         for n in range(begin, end):
@@ -119,7 +120,7 @@ def step_seconds(
     done = np.empty(plan.starts[replicas])
     for n in range(done.shape[0]):
         done[n] = sync_end[n] + out.update[n]
-    if sends_weights(tables, plan.options[SHARD] == 1, replicas):
+    if sends_weights(tables, plan.options[SHARD] > 0, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
     total = 0.0
     for p in range(replicas):

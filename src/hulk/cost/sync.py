@@ -138,6 +138,24 @@ def flows_of(plan: Encoded, members: Ints) -> int:
     return flows
 
 
+@lean
+def rails_of(plan: Encoded, members: Ints) -> int:
+    """Ranks of these stages that every machine has at least: where each sends in a flow of its own, a sum between
+    machines has so many flows, whichever stages the ranks belong to."""
+    least = _MANY
+    for i in range(members.shape[0]):
+        here, known = 0, False
+        for j in range(members.shape[0]):
+            if plan.machine[members[j]] == plan.machine[members[i]]:
+                if j < i:
+                    known = True
+                    break
+                here += plan.ranks[members[j]]
+        if not known:
+            least = min(least, here)
+    return least
+
+
 @kernel
 def chain_up(region: Ints, chain: Ints, before: Ints) -> int:
     """Members of one region make a chain, in their order, and the first leads. From the members' regions, fills in

@@ -9,8 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hulk.cost.arrays import BLOCKED, BY_REGION, FITS, SYNC, Durations, Encoded, Floats, Ints, Tables, transfer_seconds
+from hulk.cost.arrays import (
+    BLOCKED,
+    BY_REGION,
+    FITS,
+    GRADIENTS,
+    SHARD,
+    SYNC,
+    UNLIKE,
+    Durations,
+    Encoded,
+    Floats,
+    Ints,
+    Tables,
+    transfer_seconds,
+)
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
+from hulk.cost.sharding import first_unlike, stretch_passes
 from hulk.cost.sharing import Resources, pass_through, resource_at
 from hulk.cost.sync import (
     buckets_of,
@@ -20,6 +35,7 @@ from hulk.cost.sync import (
     flows_of,
     is_apart,
     move_to,
+    rails_of,
     shared_bytes,
     shared_holders,
     still_to_do,
@@ -141,7 +157,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
 @maker
 def sum_seconds(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[float, float]:
     """(Seconds on the wire, seconds of latency) of adding up `size` bytes among these stages, as the plan says."""
-    flows = flows_of(plan, members)
+    flows = rails_of(plan, members) if tables.rules.flow_per_rank else flows_of(plan, members)
     if plan.options[SYNC] == BY_REGION:
         return by_region_seconds(tables, plan, members, size, flows)
     return ring_seconds(tables, plan, members, size, flows)
@@ -162,7 +178,13 @@ def tie_seconds(tables: Tables, plan: Encoded, n: int, first: int) -> tuple[int,
 @maker
 def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill in the gradient sets and how long each takes, and the sum of what layers share among all its holders, which
-    stands with the first stage. Returns (FITS, sets, 0), or (BLOCKED, stage, other stage)."""
+    stands with the first stage. Where gradients or parameters are sharded, passes get what they wait for the other
+    holders. Returns (FITS, sets, 0), or (BLOCKED, stage, other stage), or (UNLIKE, pipeline, 0)."""
+    in_passes = plan.options[SHARD] >= GRADIENTS and plan.microbatches.shape[0] > 1
+    if in_passes:
+        unlike = first_unlike(plan)
+        if unlike > 0:
+            return UNLIKE, unlike, 0
     apart = is_apart(tables, plan)
     if apart:
         members, size = shared_holders(tables, plan), shared_bytes(tables)
@@ -186,6 +208,8 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
         wire, wait = sum_seconds(tables, plan, holders, out.set_size[i])
         out.set_seconds[i] = wire + wait
         out.set_wait[i] = wait
+    if in_passes:
+        stretch_passes(tables, plan, out, sets)
     return FITS, sets, 0
 
 

@@ -9,18 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hulk.cost.again import again
 from hulk.cost.arrays import Durations, Encoded, Floats, Ints, Rules, Tables
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
-from hulk.cost.memory import layer_memory, optimizer_bytes, weight_bytes
+from hulk.cost.memory import layer_memory, shared_out
 from hulk.cost.own import own_times, settling_seconds
 from hulk.cost.roofline import Conditions
 from hulk.domain.cluster import Cluster, Link, Machine
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
-from hulk.domain.model import Layer, LayerKind
-from hulk.domain.options import Options, Recompute, codes_of
+from hulk.domain.model import Layer
+from hulk.domain.options import Options, codes_of
 from hulk.domain.plan import JobPlan
 
 
@@ -83,7 +84,8 @@ def make_book(
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
     memory = [layer_memory(layer, size, job, options, engine) for layer, size in zip(layers, inputs, strict=True)]
     forward, backward, origins = _pass_times(job, kinds, options, compute, engine)
-    gathers = [_gather_line(kind) for kind in kinds]
+    gathers = [_gather_line(kind, options) for kind in kinds]
+    kept, split = shared_out(job, options, engine)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in machines))}
     tables = Tables(
         forward=forward,
@@ -105,10 +107,11 @@ def make_book(
         ring_share=np.array([engine.ring_share(host.gpu) for host in machines]),
         region=np.array([regions[host.region] for host in machines]),
         capacity=np.array([engine.capacity(host.gpu, host.memory) for host in machines]),
-        state_bytes=float(weight_bytes(job.precision, engine.gradient_bytes(job.precision))),
-        optimizer_bytes=float(optimizer_bytes(job.precision, job.optimizer)),
+        state_bytes=kept,
+        sharded_bytes=split,
         gradient_bytes=float(engine.gradient_bytes(job.precision)),
         wire_bytes=float(engine.wire_bytes(job.precision)),
+        weight_bytes=float(job.precision.bytes),
         shared=_shared_once(layers),
         rules=_rules(engine),
         any_blocked=bool(np.isinf(links.latency).any()),
@@ -143,8 +146,11 @@ def _shared_once(layers: Sequence[Layer]) -> float:
     return max((float(layer.tied) for layer in layers), default=0.0)
 
 
-def _gather_line(kind: StageKind) -> tuple[float, float]:
-    """Putting an activation together from its slices, as a line over its size: (seconds, seconds a byte)."""
+def _gather_line(kind: StageKind, options: Options) -> tuple[float, float]:
+    """Putting an activation together from its slices, as a line over its size: (seconds, seconds a byte). Ranks that
+    split along the sequence keep their slices."""
+    if options.sequence_parallel:
+        return 0.0, 0.0
     small, large = 1e6, 2e6
     a, b = (collective_time(Operation.ALL_GATHER, size, kind.gpu, kind.ranks) for size in (small, large))
     slope = (b - a) / (large - small)
@@ -177,32 +183,33 @@ def _pass_times(
     origins: list[dict[TimeOrigin, int]] = []
     for k, kind in enumerate(kinds):
         found: dict[TimeOrigin, int] = {}
-        by_shape: dict[str, LayerTime] = {}
-        how = _conditions(job, kind.ranks, options.microbatch_size, engine)
+        by_shape: dict[str, tuple[LayerTime, float]] = {}
+        how = _conditions(job, kind.ranks, options, engine)
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
                 time = compute.layer_times(job.model, layer, kind.gpu, how)
+                part = again(layer, options.recompute)
                 if engine.lean:
-                    time = own_times(time, layer, kind.gpu, how, again=_is_again(layer, options))
-                by_shape[layer.shape] = time
-            time = by_shape[layer.shape]
+                    time = own_times(time, layer, kind.gpu, how, again=part is not None)
+                share = 0.0 if part is None else 1.0
+                if part is not None and part is not layer:
+                    share = compute.share_of(part, job.model, layer, kind.gpu, how)
+                by_shape[layer.shape] = time, share * time.forward
+            time, repeated = by_shape[layer.shape]
             forward[k, i + 1] = forward[k, i] + time.forward
-            backward[k, i + 1] = backward[k, i] + time.backward + _is_again(layer, options) * time.forward
+            backward[k, i + 1] = backward[k, i] + time.backward + repeated
             found[time.origin] = found.get(time.origin, 0) + 1
         origins.append(found)
     return forward, backward, origins
 
 
-def _is_again(layer: Layer, options: Options) -> bool:
-    return options.recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK
-
-
-def _conditions(job: Job, ranks: int, microbatch: int, engine: Engine) -> Conditions:
+def _conditions(job: Job, ranks: int, options: Options, engine: Engine) -> Conditions:
     return Conditions(
         precision=job.precision,
         attention=job.attention,
-        microbatch=microbatch,
+        microbatch=options.microbatch_size,
         tensor_parallel=ranks,
+        sequence_parallel=options.sequence_parallel and ranks > 1,
         fused=engine.fused_kernels,
         hidden=engine.hidden_exchange,
         power_limited=engine.power_limited,

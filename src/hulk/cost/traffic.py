@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 
+import numpy as np
+
 from hulk.cost.arrays import transfer_seconds
 from hulk.cost.compiled import plain
 from hulk.cost.prepared import Prepared
 from hulk.cost.sums import Share, owned
-from hulk.cost.sync import chain_pieces, sends_weights, still_to_do
+from hulk.cost.sync import chain_pieces, rails_of, sends_weights, still_to_do
 from hulk.domain.cluster import Cluster
 
 
@@ -180,6 +182,12 @@ class Traffic:
         own."""
         return min(self._stages[n].tensor_parallel for n in stages)
 
+    def rails(self, members: Sequence[int]) -> int:
+        """Flows that a sum among these stages has between machines."""
+        if not self._tables.rules.flow_per_rank:
+            return self.ranks(members)
+        return int(plain(rails_of)(self._prepared.encoded, np.array(members)))
+
     def _route(self, sender: int, receiver: int, flows: int, *, all_reduce: bool = False) -> tuple[Route, float]:
         """The way between two stages, and its latency in seconds."""
         encoded = self._prepared.encoded
@@ -209,7 +217,7 @@ class _Sums:
         for n, before in moments.items():
             self._ready[n] = min(self._ready[n], before)
         size, layers = part * share.size, share.layers
-        flows = self._traffic.ranks(share.members)
+        flows = self._traffic.rails(share.members)
         # Chains add up onto their leaders, those do a ring, and the chains spread the sum.
         chains = [chain for chain in share.chains if len(chain) > 1]
         gathered: dict[int, int] = {}

@@ -8,17 +8,24 @@ from enum import StrEnum
 
 
 class Precision(StrEnum):
-    """The number format of matrix work. Weights are stored in it too, except TF32's, which are fp32."""
+    """The number format of matrix work. Weights are stored in it too, except TF32's, which are fp32, and FP8's, which
+    are bf16: products with weights alone are in 8 bits."""
 
     FP32 = "fp32"
     TF32 = "tf32"
     FP16 = "fp16"
     BF16 = "bf16"
+    FP8 = "fp8"
 
     @property
     def bytes(self) -> int:
         """Bytes of one stored element."""
         return 4 if self in (Precision.FP32, Precision.TF32) else 2
+
+    @property
+    def outside(self) -> Precision:
+        """The format of all that is no product with a weight, attention among it."""
+        return Precision.BF16 if self is Precision.FP8 else self
 
 
 # Where a GPU has no unit for a precision, the software runs the next one in the list.
@@ -27,6 +34,7 @@ _FALLBACKS = {
     Precision.TF32: (Precision.TF32, Precision.FP32),
     Precision.FP16: (Precision.FP16, Precision.FP32),
     Precision.BF16: (Precision.BF16, Precision.FP32),
+    Precision.FP8: (Precision.FP8, Precision.BF16, Precision.FP32),
 }
 
 

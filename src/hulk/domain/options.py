@@ -9,11 +9,11 @@ of the exact solver, the graph network's heads. A new option is a field, a row, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import IntFlag, StrEnum
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hulk.domain.job import Job
 from hulk.errors import PlanError
@@ -72,9 +72,16 @@ ALL_AHEAD = -1
 
 
 class Recompute(StrEnum):
-    """What is thrown away after forward and computed again in backward."""
+    """What is thrown away after forward and computed again in backward.
+
+    attention    from the scores to what the heads give (Megatron-LM's selective recomputation)
+    operations   all but attention's own result and that of every second product with a weight (torchtitan's)
+    full         everything: a block keeps its input alone
+    """
 
     NONE = "none"
+    ATTENTION = "attention"
+    OPERATIONS = "operations"
     FULL = "full"
 
 
@@ -85,16 +92,45 @@ class Sync(StrEnum):
     BY_REGION = "by-region"
 
 
+class Sharding(StrEnum):
+    """What the holders of the same layers split among them; each value has the ones before it as well.
+
+    optimizer    the optimizer's state (ZeRO stage 1)
+    gradients    gradients, which every microbatch then sums up for those who keep them (ZeRO stage 2)
+    parameters   weights, which every pass of a layer then gathers (ZeRO stage 3, FSDP)
+    """
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    GRADIENTS = "gradients"
+    PARAMETERS = "parameters"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a job's plan says besides who holds which layers. With `shard_optimizer` the replicas split the optimizer's
-    state (ZeRO stage 1)."""
+    """What a job's plan says besides who holds which layers. With `sequence_parallel` the ranks of a stage split what
+    tensor parallelism leaves whole, norms and residuals, along the sequence."""
 
     microbatch_size: int
     schedule: Schedule = Schedule()
     recompute: Recompute = Recompute.NONE
     sync: Sync = Sync.RING
-    shard_optimizer: bool = False
+    sharding: Sharding = Sharding.NONE
+    sequence_parallel: bool = False
+
+    @property
+    def shard_optimizer(self) -> bool:
+        """Whether holders of the same layers split the optimizer's state, whatever else they split."""
+        return self.sharding is not Sharding.NONE
+
+
+class Shape(NamedTuple):
+    """What pipelines are like as far as options go by it: how many there are, their stages in all, and the GPUs of the
+    widest stage."""
+
+    replicas: int
+    stages: int
+    ranks: int
 
 
 class Needs(IntFlag):
@@ -103,12 +139,25 @@ class Needs(IntFlag):
     NOTHING = 0
     REPLICAS = 1
     STAGES = 2
+    RANKS = 4
 
-    def met(self, replicas: int, stages: int) -> bool:
-        """Whether so many pipelines with so many stages in all have it."""
+    def met(self, shape: Shape) -> bool:
+        """Whether pipelines of this shape have it."""
         return (
-            not self or bool(self & Needs.REPLICAS and replicas > 1) or bool(self & Needs.STAGES and stages > replicas)
+            not self
+            or bool(self & Needs.REPLICAS and shape.replicas > 1)
+            or bool(self & Needs.STAGES and shape.stages > shape.replicas)
+            or bool(self & Needs.RANKS and shape.ranks > 1)
         )
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What options are tried for: a job, and, by an option's name, the values that an engine can do; all where none are
+    given."""
+
+    job: Job
+    offers: Mapping[str, Collection[Any]] = field(default_factory=dict)
 
 
 Weights = tuple[float, ...]
@@ -148,10 +197,15 @@ class Choice:
     in_tables: bool = False
     code: Callable[[Any], int] | None = None
 
-    def possible(self, job: Job, *, fine: bool = False) -> tuple[Any, ...]:
-        """The values that are tried for a job."""
+    def possible(self, scope: Scope, *, fine: bool = False) -> tuple[Any, ...]:
+        """The values that are tried."""
         listed = self.fine if fine and self.fine else self.values
-        return tuple(value for value in listed if self.divides is None or self.divides(job) % value == 0)
+        offered = scope.offers.get(self.name, listed)
+        return tuple(
+            value
+            for value in listed
+            if value in offered and (self.divides is None or self.divides(scope.job) % value == 0)
+        )
 
     def code_of(self, value: Any) -> int:
         """A value's number in compiled code."""
@@ -172,9 +226,9 @@ class Choice:
         smaller = [i for i, code in enumerate(codes) if code <= self.code_of(value)]
         return max(smaller, key=lambda i: codes[i], default=0)
 
-    def near(self, value: Any, job: Job, *, fine: bool = False) -> Iterator[Any]:
+    def near(self, value: Any, scope: Scope, *, fine: bool = False) -> Iterator[Any]:
         """The other values that are near one."""
-        values = self.possible(job, fine=fine or self.step > 0)
+        values = self.possible(scope, fine=fine or self.step > 0)
         at = self.nearest(value, values)
         for i, other in enumerate(values):
             if other != value and (self.step == 0 or abs(i - at) <= self.step):
@@ -214,11 +268,17 @@ SPACE: tuple[Choice, ...] = (
     ),
     Choice(
         name="recompute",
-        about="full: activations are thrown away after the forward pass and computed again.",
-        words=_says(none="nothing recomputed", full="everything recomputed"),
+        about="What of the activations is thrown away after the forward pass and computed again: none, attention, "
+        "operations (all but attention and every second product), full.",
+        words=_says(
+            none="nothing recomputed",
+            attention="attention recomputed",
+            operations="all but every second product recomputed",
+            full="everything recomputed",
+        ),
         values=tuple(Recompute),
-        chances=(0.7, 0.3),
-        short=(0.05, 0.95),
+        chances=(0.7, 0.3, 0.3, 0.3),
+        short=(0.05, 0.2, 0.3, 0.95),
         weight=2.0,
         beside="microbatch_size",
         in_tables=True,
@@ -232,18 +292,34 @@ SPACE: tuple[Choice, ...] = (
         needs=Needs.REPLICAS,
     ),
     Choice(
-        name="shard_optimizer",
-        about="Whether the replicas split the optimizer's state (ZeRO stage 1).",
-        words=_says(true="optimizer sharded", false=""),
+        name="sharding",
+        about="What replicas split among them: none, optimizer (ZeRO stage 1), gradients (2), parameters (3, FSDP).",
+        words=_says(
+            none="",
+            optimizer="optimizer sharded",
+            gradients="gradients and optimizer sharded",
+            parameters="parameters, gradients and optimizer sharded",
+        ),
+        values=tuple(Sharding),
+        chances=(0.2, 0.8, 0.2, 0.5),
+        short=(0.1, 0.9, 0.3, 0.9),
+        needs=Needs.REPLICAS,
+        in_tables=True,
+    ),
+    Choice(
+        name="sequence_parallel",
+        about="Whether the GPUs of a stage split along the sequence what tensor parallelism leaves whole.",
+        words=_says(true="sequence parallel", false=""),
         values=(False, True),
         chances=(0.2, 0.8),
-        short=(0.1, 0.9),
-        needs=Needs.REPLICAS,
+        short=(0.05, 0.95),
+        needs=Needs.RANKS,
+        in_tables=True,
     ),
 )
 COLUMN: Mapping[str, int] = {choice.name: column for column, choice in enumerate(SPACE)}
 """Where an option stands in rows of numbers."""
-assert list(COLUMN) == [field.name for field in fields(Options)], "SPACE has a row for every field, in the same order"
+assert list(COLUMN) == [each.name for each in fields(Options)], "SPACE has a row for every field, in the same order"
 
 
 def codes_of(options: Options) -> list[int]:
@@ -251,14 +327,14 @@ def codes_of(options: Options) -> list[int]:
     return [choice.code_of(getattr(options, choice.name)) for choice in SPACE]
 
 
-def places_of(options: Options, job: Job) -> list[int]:
-    """Where each option's value stands among those tried for a job: the nearest where it is none of them."""
-    return [choice.nearest(getattr(options, choice.name), choice.possible(job)) for choice in SPACE]
+def places_of(options: Options, scope: Scope) -> list[int]:
+    """Where each option's value stands among those tried: the nearest where it is none of them."""
+    return [choice.nearest(getattr(options, choice.name), choice.possible(scope)) for choice in SPACE]
 
 
-def options_of(job: Job, places: Sequence[int]) -> Options:
-    """The options whose values stand at these places among those tried for a job."""
-    return Options(**{c.name: c.possible(job)[place] for c, place in zip(SPACE, places, strict=True)})
+def options_of(scope: Scope, places: Sequence[int]) -> Options:
+    """The options whose values stand at these places among those tried."""
+    return Options(**{c.name: c.possible(scope)[place] for c, place in zip(SPACE, places, strict=True)})
 
 
 def plain_value(value: Any) -> Any:
@@ -266,22 +342,22 @@ def plain_value(value: Any) -> Any:
     return value if isinstance(value, int | float) else str(value)
 
 
-def normal(options: Options, replicas: int, stages: int) -> Options:
-    """The options with the normal value wherever so many pipelines with so many stages in all leave one no effect."""
-    idle = [choice for choice in SPACE if not choice.needs.met(replicas, stages)]
+def normal(options: Options, shape: Shape) -> Options:
+    """The options with the normal value wherever pipelines of this shape leave one no effect."""
+    idle = [choice for choice in SPACE if not choice.needs.met(shape)]
     return replace(options, **{choice.name: choice.values[0] for choice in idle}) if idle else options
 
 
-def neighbours(options: Options, job: Job, *, fine: bool = False) -> Iterator[Options]:
+def neighbours(options: Options, scope: Scope, *, fine: bool = False) -> Iterator[Options]:
     """Options that differ in one field, or in two of which one may only pay beside the other."""
     by_name = {choice.name: choice for choice in SPACE}
     for choice in SPACE:
-        for value in choice.near(getattr(options, choice.name), job, fine=fine):
+        for value in choice.near(getattr(options, choice.name), scope, fine=fine):
             yield replace(options, **{choice.name: value})
         if choice.beside is not None:
             other = by_name[choice.beside]
             pairs = product(
-                choice.near(getattr(options, choice.name), job), other.near(getattr(options, other.name), job)
+                choice.near(getattr(options, choice.name), scope), other.near(getattr(options, other.name), scope)
             )
             for value, beside in pairs:
                 yield replace(options, **{choice.name: value, other.name: beside})
@@ -293,13 +369,13 @@ class _Draws(Protocol):
     def integers(self, high: int, /) -> Any: ...
 
 
-def drawn_evenly(job: Job, rng: _Draws) -> Options:
+def drawn_evenly(scope: Scope, rng: _Draws) -> Options:
     """Any options, each value as likely as the others."""
-    possible = {choice.name: choice.possible(job, fine=choice.step > 0) for choice in SPACE}
+    possible = {choice.name: choice.possible(scope, fine=choice.step > 0) for choice in SPACE}
     return Options(**{name: values[int(rng.integers(len(values)))] for name, values in possible.items()})
 
 
-def words_of(options: Options, replicas: int, stages: int) -> list[str]:
-    """What people read of the options that have an effect for so many pipelines with so many stages in all."""
-    told = [choice.words(getattr(options, choice.name)) for choice in SPACE if choice.needs.met(replicas, stages)]
+def words_of(options: Options, shape: Shape) -> list[str]:
+    """What people read of the options that have an effect on pipelines of this shape."""
+    told = [choice.words(getattr(options, choice.name)) for choice in SPACE if choice.needs.met(shape)]
     return [words for words in told if words]

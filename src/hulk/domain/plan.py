@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hulk.domain.options import Options
+from hulk.domain.options import Options, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,12 @@ class JobPlan:
     def stages(self) -> tuple[Stage, ...]:
         """The stages of all pipelines, one after the other."""
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
+
+    @property
+    def shape(self) -> Shape:
+        """What its pipelines are like as far as options go by it."""
+        stages = self.stages
+        return Shape(len(self.pipelines), len(stages), max((stage.tensor_parallel for stage in stages), default=1))
 
     @property
     def machines(self) -> tuple[str, ...]:

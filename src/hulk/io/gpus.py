@@ -31,7 +31,7 @@ class RatesEntry(Entry):
     bf16: Rate | None = None
     """bfloat16, fp32 accumulation."""
     fp8: Rate | None = None
-    """8 bits. Read for completeness; Hulk does not plan with it."""
+    """8 bits, fp32 accumulation."""
 
 
 class GpuLinkEntry(Entry):

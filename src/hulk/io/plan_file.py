@@ -12,7 +12,7 @@ from pydantic import AfterValidator, FailFast, Field, WithJsonSchema, create_mod
 from pydantic_core import PydanticCustomError
 
 from hulk.domain.cluster import Cluster
-from hulk.domain.options import SPACE, Options, Schedule, plain_value
+from hulk.domain.options import SPACE, Options, Schedule, Sharding, plain_value
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import PlanError
 from hulk.io.fields import Entry, Flag, Name, Text, validate, whole
@@ -86,6 +86,8 @@ class _Replicas(Entry):
 
     pipelines: Annotated[list[PipelineEntry], FailFast(), Field(min_length=1)]
     """The replicas."""
+    shard_optimizer: Flag | None = None
+    """Of older files: true stands for `sharding: optimizer`."""
 
 
 JobPlanEntry = create_model("JobPlanEntry", __base__=_Replicas, __doc__=_Replicas.__doc__, **_option_fields())
@@ -156,6 +158,8 @@ def _job_plan(entry: Any) -> JobPlan:
         for pipeline in entry.pipelines
     )
     given = {choice.name: getattr(entry, choice.name) for choice in SPACE}
+    if entry.shard_optimizer and "sharding" not in entry.model_fields_set:
+        given["sharding"] = Sharding.OPTIMIZER
     return JobPlan(pipelines, Options(**{**given, "schedule": Schedule.parse(given["schedule"])}))
 
 

@@ -70,6 +70,12 @@ def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
         )
     if settings.data is None:
         raise InputError("no data to train on", where=where, hint="--data FILE_OR_FOLDER")
+    if settings.precision is None and job.precision is Precision.FP8:
+        raise InputError(
+            "products in fp8 need scales that follow the numbers, which are not there",
+            where=where,
+            hint="--precision bf16, or --precision fp32",
+        )
     if settings.precision is None and job.precision is Precision.FP16:
         raise InputError(
             "fp16 needs loss scaling, which is not there", where=where, hint="--precision bf16, or --precision fp32"

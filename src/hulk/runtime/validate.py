@@ -12,7 +12,7 @@ from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
 from hulk.cost.report import JobPrice
 from hulk.domain.job import Job
-from hulk.domain.options import Sync
+from hulk.domain.options import Sharding, Sync
 from hulk.domain.plan import JobPlan, Plan
 from hulk.runtime.measure import Measured, Trial, measure
 from hulk.search.baselines import BaselineResult, Placement, Score, score
@@ -86,9 +86,9 @@ def _settled(result: BaselineResult, trial: Trial) -> BaselineResult:
         best = placement
         if placement.plan is not None:
             options = [
-                replace(placement.plan, options=replace(placement.plan.options, sync=sync, shard_optimizer=shard))
+                replace(placement.plan, options=replace(placement.plan.options, sync=sync, sharding=sharding))
                 for sync in Sync
-                for shard in (False, True)
+                for sharding in (Sharding.NONE, Sharding.OPTIMIZER)
             ]
             priced = [
                 Placement(option, price.step, price.breakdown)

@@ -25,7 +25,7 @@ def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last:
     stage's seconds, and the least limit that would fill them otherwise."""
     begin, end = plan.starts[p], plan.starts[p + 1]
     layers = tables.cut.shape[0]
-    shards = plan.microbatches.shape[0] if plan.options[SHARD] == 1 else 1
+    shards = plan.microbatches.shape[0] if plan.options[SHARD] > 0 else 1
     a, slowest, following = 0, 0.0, np.inf
     for n in range(begin, end):
         k, t = plan.kind[n], plan.ranks[n]

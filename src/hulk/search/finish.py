@@ -104,7 +104,7 @@ def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
         again = arrange(space, sorted(skeleton.machines), keep=12)
         candidates = [skeleton, again[0]] if again and again[1].runs else [skeleton]
         for candidate in candidates:
-            for options in (candidate.options, *neighbours(candidate.options, space.job, fine=True)):
+            for options in (candidate.options, *neighbours(candidate.options, space.scope, fine=True)):
                 trial = Skeleton(candidate.chains, options)
                 if (space.is_small(trial) or crowded) and space.result(trial).runs:
                     found.append(space.plan(trial, rounds=4))

@@ -20,7 +20,7 @@ from hulk.cost.sums import shares
 from hulk.cost.tables import Book, Hosts, Links, between, empty_durations, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
-from hulk.domain.options import COLUMN, SPACE, Options, codes_of
+from hulk.domain.options import COLUMN, SPACE, Options, Scope, codes_of
 from hulk.domain.plan import JobPlan
 from hulk.search.fit import fit
 from hulk.search.refine import refine
@@ -99,6 +99,7 @@ class JobSpace:
         self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine
+        self.scope = Scope(job, engine.offers)
         self._books: dict[tuple[object, ...], Book] = {}
         self._known: dict[Skeleton, Result] = {}
         self._keep = keep
@@ -121,7 +122,12 @@ class JobSpace:
     @cached_property
     def microbatches(self) -> tuple[int, ...]:
         """Microbatch sizes that divide the global batch, ascending."""
-        return SPACE[COLUMN["microbatch_size"]].possible(self.job, fine=True)
+        return SPACE[COLUMN["microbatch_size"]].possible(self.scope, fine=True)
+
+    @property
+    def splits_sequences(self) -> bool:
+        """Whether the engine can split along the sequence what tensor parallelism leaves whole."""
+        return True in SPACE[COLUMN["sequence_parallel"]].possible(self.scope)
 
     @cached_property
     def plainest(self) -> Options:
@@ -196,7 +202,7 @@ class JobSpace:
         stages = len(encoded.machine)
         out, scratch = self._room(stages)
         total = self.job.global_batch // skeleton.options.microbatch_size
-        found = Result(*fit(self.tables(skeleton.options), encoded, out, scratch, total, np.inf))
+        found = Result(*fit(self.tables(skeleton.normal_options), encoded, out, scratch, total, np.inf))
         return found, encoded, out
 
     def _room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:
@@ -214,7 +220,7 @@ class JobSpace:
         if not found.runs:
             raise ValueError(f"a plan was asked of a skeleton that does not fit: {skeleton}")
         scratch = np.zeros((2, len(encoded.machine)))
-        tables = self.tables(skeleton.options)
+        tables = self.tables(skeleton.normal_options)
         seconds = float(seconds_of(tables, encoded, out, scratch))
         rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
         if rounds:
@@ -227,7 +233,7 @@ class JobSpace:
         found, encoded, out = self._fit(skeleton)
         if found.seconds is None:
             return None
-        tables = self.tables(skeleton.options)
+        tables = self.tables(skeleton.normal_options)
         _, sets, _ = durations(tables, encoded, out)
         wanted = shares(tables, encoded, out, sets)
         return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, wanted, found.seconds).total

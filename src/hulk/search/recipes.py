@@ -30,7 +30,7 @@ _TIGHT = 6.0  # replicas of its state that a group's memory would hold: with few
 _SHORT_OF, _MOSTLY = 1.6, 0.8
 _OPTIONS_CHANGE = 0.43  # of the changes to a recipe; the others are to its layout
 _USUAL, _SHORT = 0, 1
-_REPLICAS, _STAGES = int(Needs.REPLICAS), int(Needs.STAGES)
+_REPLICAS, _STAGES, _RANKS = int(Needs.REPLICAS), int(Needs.STAGES), int(Needs.RANKS)
 
 
 # Inlined, so that the price is compiled once and not again for every function on the way to it.
@@ -76,21 +76,25 @@ def priced(packed: SearchTables, work: Workspace, job: int, recipe: Ints, limit:
     if status != OPEN:
         return status, value
     scratch = work.scratch[: 2 * stages].reshape((2, stages))
-    status, value = fit(tables_of(packed, job, recipe[LAYOUT:]), encoded, work.out, scratch, total, limit)
+    status, value = fit(tables_of(packed, job, work.places), encoded, work.out, scratch, total, limit)
     note(work.memo, key, status, value, limit)
     return status, value
 
 
 @lean
 def write_codes(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> None:
-    """The options of a recipe as compiled code has them, the normal one where it has no effect on the pipelines at
+    """The options of a recipe, as codes and as places, the normal ones where they have no effect on the pipelines at
     hand."""
     pipelines = work.pipelines[0]
+    stages, widest = work.starts[pipelines], 1
+    for n in range(stages):
+        widest = max(widest, work.ranks[n])
     for column in range(OPTIONS):
         needs = packed.needs[column]
         is_met = needs == 0 or (needs & _REPLICAS != 0 and pipelines > 1)
-        is_met = is_met or (needs & _STAGES != 0 and work.starts[pipelines] > pipelines)
-        work.options[column] = packed.codes[job, column, recipe[LAYOUT + column] if is_met else 0]
+        is_met = is_met or (needs & _STAGES != 0 and stages > pipelines) or (needs & _RANKS != 0 and widest > 1)
+        work.places[column] = recipe[LAYOUT + column] if is_met else 0
+        work.options[column] = packed.codes[job, column, work.places[column]]
 
 
 @lean

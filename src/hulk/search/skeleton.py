@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hulk.domain.cluster import Cluster
-from hulk.domain.options import Options, normal
+from hulk.domain.options import Options, Shape, normal
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 
 
@@ -36,7 +36,8 @@ class Skeleton:
     @property
     def normal_options(self) -> Options:
         """Its options, those that have no effect on its pipelines as they normally are."""
-        return normal(self.options, len(self.chains), self.stages)
+        widest = max((slot.ranks for chain in self.chains for slot in chain), default=1)
+        return normal(self.options, Shape(len(self.chains), self.stages, widest))
 
     @property
     def machines(self) -> set[int]:

@@ -30,7 +30,7 @@ _TABLES = (
     _FORWARD, _BACKWARD, _UPDATE, _SPLIT, _WHOLE, _TIED, _HELD_SPLIT, _HELD_WHOLE, _PEAK_SPLIT, _PEAK_WHOLE, _CUT,
     _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
 ) = range(len(_TABLES))  # fmt: skip
-_SCALARS = ("state_bytes", "optimizer_bytes", "gradient_bytes", "wire_bytes", "shared")
+_SCALARS = ("state_bytes", "sharded_bytes", "gradient_bytes", "wire_bytes", "weight_bytes", "shared")
 _IN_TABLES = [column for column, choice in enumerate(SPACE) if choice.in_tables]
 OPTIONS = len(SPACE)
 
@@ -50,7 +50,7 @@ class SearchTables(NamedTuple):
     needs: Ints  # [F] what pipelines must have for it to have an effect: `hulk.domain.options.Needs`
     layers: Ints  # [J]
     kinds: Ints  # [J]
-    scalars: Floats  # [J, V, 5] bytes a parameter: state, optimizer, gradient, the same on the wire; parameters shared
+    scalars: Floats  # [J, V, 6] bytes a parameter: kept, sharded, gradient, on the wire, weight; parameters shared
     batch: Ints  # [J] samples of a step
     kind: Ints  # [J, P, most ranks + 1] kind of stage
     degree: Ints  # [J, most ranks + 1] the largest tensor parallel degree up to a number of GPUs
@@ -90,7 +90,7 @@ class SearchTables(NamedTuple):
 
 def pack(spaces: Sequence[JobSpace]) -> SearchTables:
     """All that the compiled search asks about these jobs."""
-    possible = [[choice.possible(space.job) for choice in SPACE] for space in spaces]
+    possible = [[choice.possible(space.scope) for choice in SPACE] for space in spaces]
     values = np.array([[len(values) for values in its] for its in possible])
     strides = np.zeros(OPTIONS, np.int64)
     variants = 1
@@ -143,7 +143,7 @@ def pack(spaces: Sequence[JobSpace]) -> SearchTables:
         codes=_padded([[[c.code_of(v) for v in vs] for c, vs in zip(SPACE, its, strict=True)] for its in possible]),
         values=values,
         chances=np.stack([_chances(possible, short=short) for short in (False, True)], axis=1),
-        changes=np.cumsum([choice.weight for choice in SPACE]),
+        changes=np.cumsum(np.where((values > 1).any(axis=0), [choice.weight for choice in SPACE], 0.0)),
         steps=np.array([choice.step for choice in SPACE]),
         needs=np.array([int(choice.needs) for choice in SPACE]),
         layers=np.array([len(space.job.model.layers) for space in spaces]),
@@ -249,6 +249,7 @@ def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
         packed.scalars[job, variant, 2],
         packed.scalars[job, variant, 3],
         packed.scalars[job, variant, 4],
+        packed.scalars[job, variant, 5],
         packed.rules,
         packed.any_blocked,
     )

@@ -33,6 +33,7 @@ class Workspace(NamedTuple):
     microbatches: Ints
     warmup: Ints
     options: Ints  # [F] as compiled code has them
+    places: Ints  # [F] where their values stand among those tried
     scratch: Floats
     out: Durations
     pipelines: Ints  # [1] how many the last skeleton has
@@ -67,6 +68,7 @@ def make_workspace(packed: SearchTables) -> Workspace:
         microbatches=ints(),
         warmup=ints(),
         options=ints(OPTIONS),
+        places=ints(OPTIONS),
         scratch=np.zeros(2 * slots),
         out=empty_durations(slots),
         pipelines=ints(1),

@@ -336,7 +336,7 @@ class GroupSearch:
 
     def skeleton(self, job: int, chains: tuple[Chain, ...], recipe: Ints) -> Skeleton:
         """A job's pipelines and a recipe's options."""
-        return Skeleton(chains, options_of(self.spaces[job].job, recipe[LAYOUT:].tolist()))
+        return Skeleton(chains, options_of(self.spaces[job].scope, recipe[LAYOUT:].tolist()))
 
     def _made(self, job: int, deal: Deal) -> Skeleton | None:
         """What a job's recipe makes of its machines."""

@@ -10,7 +10,7 @@ from hulk.cost.engine import Engine
 from hulk.cost.step import stage_memory
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import Options, Recompute, Sync
+from hulk.domain.options import COLUMN, SPACE, Options, Recompute, Sync
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, best_options, one_after_the_other
 from hulk.search.job_space import JobSpace
@@ -95,11 +95,11 @@ def _tuned(space: JobSpace, replicas: Sequence[Slot]) -> Found | None:
     """The best options for these replicas; None where they do not fit at any."""
     chains = tuple((slot,) for slot in replicas)
     options = [
-        Options(microbatch, recompute=recompute, sync=sync, shard_optimizer=shard)
+        Options(microbatch, recompute=recompute, sync=sync, sharding=sharding, sequence_parallel=space.splits_sequences)
         for microbatch in space.microbatches
-        for recompute in Recompute
+        for recompute in SPACE[COLUMN["recompute"]].possible(space.scope)
         for sync in Sync
-        for shard in (False, True)
+        for sharding in SPACE[COLUMN["sharding"]].possible(space.scope)
         if microbatch * len(chains) <= space.job.global_batch
     ]
     found = best_options(space, chains, options)

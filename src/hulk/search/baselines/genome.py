@@ -105,7 +105,7 @@ def random_grid(space: JobSpace, rng: np.random.Generator, machines: int) -> Gri
     """Any degree; a number of replicas that is a power of two times 1 or 3; any options."""
     most = max(1, machines * 8)
     choices = [r for r in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if r <= most]
-    options = drawn_evenly(space.job, rng)
+    options = drawn_evenly(space.scope, rng)
     return Grid(int(rng.choice(space.degrees)), int(rng.choice(choices)), bool(rng.random() < 0.5), options)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hulk.domain.options import Options, Recompute, Schedule, Sync, neighbours
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync, neighbours
 from hulk.search.job_space import JobSpace
 from hulk.search.results import Result
 from hulk.search.skeleton import Chain, Skeleton, Slot
@@ -121,14 +121,20 @@ def base_options(space: JobSpace, pipelines: int, stages: int) -> list[Options]:
         sizes.add(max(b for b in space.microbatches if batch // b >= pipelines or b == smallest))
     sync = Sync.BY_REGION if pipelines > 2 else Sync.RING
     ahead = Schedule.ahead(2 if stages > 1 else 0)
+    usual = replace(space.plainest, sync=sync, sharding=_sharding(pipelines), sequence_parallel=space.splits_sequences)
     made = [
-        Options(size, ahead, recompute, sync, shard_optimizer=pipelines > 1)
+        replace(usual, microbatch_size=size, schedule=ahead, recompute=recompute)
         for size in sorted(sizes, reverse=True)
         for recompute in (Recompute.NONE, Recompute.FULL)
     ]
     if stages > 1:  # many small microbatches in flight hide long links
-        made.insert(1, Options(smallest, Schedule.ahead(16), sync=sync, shard_optimizer=pipelines > 1))
+        made.insert(1, replace(usual, microbatch_size=smallest, schedule=Schedule.ahead(16)))
     return made
+
+
+def _sharding(pipelines: int) -> Sharding:
+    """What so many replicas split at first: what mostly pays."""
+    return Sharding.OPTIMIZER if pipelines > 1 else Sharding.NONE
 
 
 def tune(space: JobSpace, skeleton: Skeleton, *, rounds: int = 9) -> Found:
@@ -136,7 +142,7 @@ def tune(space: JobSpace, skeleton: Skeleton, *, rounds: int = 9) -> Found:
     best = space.result(skeleton)
     for _ in range(rounds):
         before = best
-        for options in list(neighbours(skeleton.options, space.job)):
+        for options in list(neighbours(skeleton.options, space.scope)):
             trial = Skeleton(skeleton.chains, options)
             result = space.result(trial)
             if result < best:
@@ -174,7 +180,7 @@ def arrange(space: JobSpace, machines: Sequence[int], *, keep: int = 2, quick: b
             tried = base_options(space, len(chains), stages)
             favourite = space.favourites.get(_likeness(chains))
             if quick and favourite is not None:
-                tried.insert(0, replace(favourite, shard_optimizer=len(chains) > 1))
+                tried.insert(0, replace(favourite, sharding=_sharding(len(chains))))
             for options in tried:
                 skeleton = Skeleton(chains, options)
                 found.append((skeleton, space.result(skeleton)))

@@ -139,10 +139,10 @@ class Polisher:
             if skeleton is None or seconds is None:
                 continue
             shapes.pipelines[job] = write(skeleton.chains, shapes.machine[job], shapes.ranks[job], shapes.starts[job])
-            places = places_of(skeleton.options, space.job)
+            places = places_of(skeleton.options, space.scope)
             shapes.deal.recipes[job, LAYOUT:] = places
             shapes.deal.owner[list(skeleton.machines)] = job
-            known = options_of(space.job, places)
+            known = options_of(space.scope, places)
             same = known == skeleton.options
             result = Result(RUNS, seconds) if same else space.result(Skeleton(skeleton.chains, known))
             shapes.deal.status[job], shapes.deal.value[job] = result
