@@ -189,8 +189,8 @@ MEGATRON = Engine(
 )
 
 # torchtitan (pytorch/torchtitan): plain modules joined by torch.compile, gradients summed in the precision of
-# `mixed_precision_reduce`, fp32 by default. PyTorch's cross entropy keeps the logarithm of the softmax in fp32; backward
-# makes the gradient of that, and of the logits, beside it.
+# `mixed_precision_reduce`, fp32 by default. PyTorch's cross entropy keeps the logarithm of the softmax in fp32; its
+# backward pass makes the gradient of that, and of the logits, beside it.
 TORCHTITAN = Engine(
     name="torchtitan",
     offers={"recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL)},
