@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hulk.cost.layers import build_model
+from hulk.domain.job import Job
 from hulk.domain.model import Layer, Model
+from hulk.domain.options import Options
+from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.hf_config import architecture_from_config
+from hulk.runtime.runnable import MODEL_TYPES, check_runnable
+from hulk.runtime.settings import Settings
 from test_models import held_by_autograd
 
 SEQUENCE = 64
@@ -386,3 +392,30 @@ def test_a_field_of_any_value_is_counted_or_refused(kind: str) -> None:
                 assert str(error)
             else:
                 assert model.params > 0 and 0 < model.flops_per_sample < math.inf
+
+
+# ---- Running --------------------------------------------------------------------------------------------------------
+
+
+def runnable(config: dict[str, Any]) -> str | None:
+    """The reason why a job with this model cannot be run; None: it can."""
+    model = replace(model_of(config), config=config)
+    job = Job("any", model, global_batch=1)
+    plan = JobPlan((Pipeline((Stage("one", (0,), 0, len(model.layers) - 1),), 1),), Options(microbatch_size=1))
+    try:
+        check_runnable(job, plan, Settings(data=Path("text")))
+    except InputError as error:
+        return error.message
+    return None
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_types_that_cannot_be_run_are_refused(kind: str) -> None:
+    config = small_config(kind)
+    if config["model_type"] in MODEL_TYPES:
+        assert runnable(config) is None
+        assert "text part of a larger model" in str(runnable(config | {"text_config": config}))
+        return
+    experts = architecture_from_config(config, where="here").experts
+    reason = "its experts would have to be spread" if experts else "there is no way to build its layers"
+    assert f"({config['model_type']}) cannot be run: {reason}" in str(runnable(config))
