@@ -67,7 +67,7 @@ def _qwen3(fields: Fields) -> Architecture:
 
 def _qwen_experts(fields: Fields, plain: Architecture, *, experts: int, visits: int) -> Architecture:
     """`plain` with experts in all blocks but those that the config leaves out; the numbers are transformers' own."""
-    only = fields.numbers("mlp_only_layers", most=MOST_LAYERS) or ()
+    only = frozenset(fields.numbers("mlp_only_layers", most=MOST_LAYERS) or ())
     step = fields.count("decoder_sparse_step", default=1)
     return replace(
         plain,
