@@ -59,6 +59,9 @@ def test_a_model_may_be_a_file_beside_the_jobs_file(tmp_path: Path) -> None:
     (job,) = load_jobs(path)
     assert job.model.sequence == 32
     assert len(job.model.layers) == 4
+    path.with_name("hub.yaml").write_text("jobs: [{name: a, model: Qwen/Qwen3-8B, global_batch: 4}]")
+    with pytest.raises(InputError, match=r"hub\.yaml:1: jobs\[0\]\.model: no such file .* `hf download Qwen/Qwen3-8B"):
+        load_jobs(path.with_name("hub.yaml"))
     (tmp_path / "tiny" / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"jobs\.yaml:1: jobs\[0\]\.model: .*config\.json"):
         load_jobs(path)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hulk.cost.layers import build_model
 from hulk.errors import InputError
 from hulk.io.hf_config import architecture_from_config, load_config
-from hulk.io.models import build_model_from_path, build_named_model, load_catalogue_models
+from hulk.io.models import build_model_from_path, build_named_model, hub_name, load_catalogue_models
 
 LLAMA = load_catalogue_models()["llama-3-8b"].config
 GPT2 = load_catalogue_models()["gpt2"].config
@@ -41,6 +41,56 @@ def test_model_from_path(tmp_path: Path) -> None:
     assert build_model_from_path(folder / "llama.json", 32).name == "llama"
     with pytest.raises(InputError, match="give a sequence length"):
         build_model_from_path(folder / "llama.json")
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "the catalogue has this model of huggingface.co as 'llama-3-8b'"),
+        ("https://huggingface.co/meta-llama/meta-llama-3-8b", "as 'llama-3-8b'"),
+        ("Qwen/Qwen2.5-7B", "`hf download Qwen/Qwen2.5-7B config.json --local-dir Qwen2.5-7B`, then give the path"),
+        ("models/mine", "then give the path mine/config.json"),
+    ],
+)
+def test_names_of_the_hub_say_what_to_do(tmp_path: Path, given: str, hint: str) -> None:
+    for path, folder in ((given, tmp_path), (given, None)):
+        with pytest.raises(InputError) as raised:
+            build_model_from_path(path, 32, folder=folder)
+        assert "no such file or folder" in raised.value.message
+        assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "a",
+        "a/b/c",
+        "./a/b",
+        "/a/b",
+        "../b",
+        "a/config.json",
+        "a/b.yaml",
+        "a b/c",
+        "a/",
+        "/a",
+        "https://else.org/a/b",
+        "",
+    ],
+)
+def test_paths_are_no_names_of_the_hub(given: str) -> None:
+    assert hub_name(given) is None
+
+
+def test_a_folder_that_is_there_is_no_name_of_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "meta-llama" / "Meta-Llama-3-8B").mkdir(parents=True)
+    (tmp_path / "meta-llama" / "Meta-Llama-3-8B" / "config.json").write_text(json.dumps(LLAMA | {"hidden_size": 64}))
+    assert build_model_from_path("meta-llama/Meta-Llama-3-8B", 32, folder=tmp_path).name == "Meta-Llama-3-8B"
+
+
+def test_the_catalogue_names_repositories_once() -> None:
+    entries = {entry.name: entry for entry in load_catalogue_models().values()}
+    named = [each.lower() for entry in entries.values() for each in entry.hub]
+    assert len(set(named)) == len(named) and all(hub_name(each) == each for each in named)
 
 
 @pytest.mark.parametrize(

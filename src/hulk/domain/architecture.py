@@ -38,6 +38,20 @@ class Position(StrEnum):
     """T5: a bias per head and distance bucket on the scores; the first block of each stack holds the table."""
     RELATIVE = "relative"
     """XLNet: every block projects a sinusoid of 2 × sequence rows into keys of its own, and has biases for them."""
+    ALIBI = "alibi"
+    """A bias on the scores that grows with the distance, fixed for each head; no parameters."""
+    NONE = "none"
+    """Nothing but the causal mask tells the order."""
+
+
+class HeadNorm(StrEnum):
+    """The norm over each head of the queries and of the keys."""
+
+    NONE = "none"
+    PLAIN = "plain"
+    """Without parameters (Llama 4)."""
+    SCALED = "scaled"
+    """One scale for all heads of the queries, one for those of the keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +64,32 @@ class Architecture:
     embedding           width of a row of the token table; where it is not `hidden`, products lead in and out (OPT-350m)
     positions           rows of the learned position table (0 without one), of which `position_offset` serve no token
     token_types         rows of the token type (segment) table
+    rotary              elements of a head that are rotated (0: all of them)
+    unrotated_blocks    numbers of the blocks, from 0, that neither rotate heads nor norm them, in a rotary model
     norm_first          the norm stands before attention and feed-forward (pre-norm), else after the residual
+    norm_shift          norms of the kind `layer` have a shift
+    outer_norm          a second norm stands between attention or feed-forward and the residual (Gemma 2)
+    parallel            attention and feed-forward both read the block's input, their sum is added to it (GPT-NeoX)
+    shared_norm         of a parallel block: both read the same norm of it (Falcon-7B)
     fused               norms and attention are one kernel each, and heads need no copies: Hulk's own runtime
     gated               the feed-forward is down(act(gate(x)) * up(x)) rather than down(act(up(x)))
+    clamped_gate        gate and up are clamped, and 1 is added to up (gpt-oss)
     activation_keeps_input  backward of the activation needs its input (gelu, silu); relu makes do with its output,
                         which the next product keeps anyway
     head_transform      the head starts with dense, activation and norm (masked language models)
     tied                the output projection shares the token table
     experts             feed-forwards a block chooses from (0: one, no router); each token visits `experts_per_token`
+    shared_ffn          width of a further feed-forward that every token visits, beside the experts (0: there is none)
+    shared_gate         the output of that feed-forward is weighed by a gate, a product with one column
+    dense_blocks        numbers of the blocks, from 0, that have one feed-forward, of width `dense_ffn`, and no experts
+    head_norm           a norm over each head of the queries and of the keys
+    sinks               every head has a learned score that takes part in the softmax and is dropped then (gpt-oss)
+    score_cap           tanh limits the scores before the softmax
+    logit_cap           tanh limits the logits
+    query_rank          queries are projected to this width and normed before they become heads (0: at once)
+    kv_rank             keys and values come from one latent of this width (DeepSeek; 0: each from the hidden state); of
+                        a head's `head_dim` elements, `rotary` are rotated, and those of the keys are one for all heads
+    value_dim           width of a head of values (0: that of keys, `head_dim`)
     relative_buckets    rows of the T5 bias table
     inner_dropout       dropout between the two products of the feed-forward
     output_dropout      dropout after the last block (and after the final norm)
@@ -79,21 +111,41 @@ class Architecture:
     position_offset: int = 0
     token_types: int = 0
     relative_buckets: int = 0
+    rotary: int = 0
+    unrotated_blocks: frozenset[int] = frozenset()
 
     norm: Norm = Norm.LAYER
     norm_first: bool = True
+    norm_shift: bool = True
+    outer_norm: bool = False
+    parallel: bool = False
+    shared_norm: bool = False
     embedding_norm: bool = False
     final_norm: bool = True
     fused: bool = False
 
     gated: bool = False
+    clamped_gate: bool = False
     activation_keeps_input: bool = True
     experts: int = 0
     experts_per_token: int = 0
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    dense_ffn: int = 0
+    dense_blocks: frozenset[int] = frozenset()
+
+    head_norm: HeadNorm = HeadNorm.NONE
+    sinks: bool = False
+    score_cap: bool = False
+    logit_cap: bool = False
+    query_rank: int = 0
+    kv_rank: int = 0
+    value_dim: int = 0
 
     qkv_bias: bool = False
     out_bias: bool = False
     ffn_bias: bool = False
+    router_bias: bool = False
     head_bias: bool = False
     head_transform: bool = False
     tied: bool = True
@@ -114,6 +166,22 @@ class Architecture:
             raise InputError(f"of {self.experts} experts a token must visit at least one")
         if self.position is Position.LEARNED and self.positions <= self.position_offset:
             raise InputError(f"a position table of {self.positions} rows leaves no position for a token")
+        if self.rotary > self.head_dim:
+            raise InputError(f"of a head of {self.head_dim} elements, {self.rotary} cannot be rotated")
+        if self.kv_rank and self.kv_heads != self.heads:
+            raise InputError(f"{self.heads} heads of latent attention cannot have {self.kv_heads} key-value heads")
+        if self.dense_blocks and not self.dense_ffn:
+            raise InputError("blocks without experts need a width of their feed-forward")
+
+    def of_block(self, number: int) -> Architecture:
+        """The architecture with only what the block of that number, from 0, has. Blocks of equal ones are equal."""
+        same = self
+        if number in self.dense_blocks:
+            same = replace(same, ffn=self.dense_ffn, dense_ffn=0, dense_blocks=frozenset())
+            same = replace(same, experts=0, experts_per_token=0, shared_ffn=0)
+        if number in self.unrotated_blocks:
+            same = replace(same, position=Position.NONE, head_norm=HeadNorm.NONE, unrotated_blocks=frozenset())
+        return same
 
     @property
     def as_run(self) -> Architecture:
@@ -137,6 +205,11 @@ class Architecture:
     def kv_width(self) -> int:
         """Elements of one token's key, and of its value, over all key-value heads."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Elements of one token's context over all heads: what attention gives to its output projection."""
+        return self.heads * (self.value_dim or self.head_dim)
 
     @property
     def max_sequence(self) -> int | None:

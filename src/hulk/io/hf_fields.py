@@ -22,6 +22,9 @@ FFN = ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "d_inner")
 POSITIONS = ("max_position_embeddings", "n_positions")
 ACTIVATION = ("hidden_act", "activation_function", "ff_activation", "hidden_activation")
 
+# Kinds of blocks that mix tokens by attention, as configs name them.
+_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+
 # Whether the backward pass of the activation needs its input, or makes do with its output.
 _KEEPS_INPUT = {
     "relu": False,
@@ -74,6 +77,41 @@ class Fields:
             raise self._wrong(name, value, "a probability from 0 to below 1")
         return float(value)
 
+    def fraction(self, *names: str, default: float) -> float:
+        """A share of a whole, 0 < f ≤ 1."""
+        name, value = self._find(names)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise self._wrong(name, value, "a number above 0, at most 1")
+        return float(value)
+
+    def number(self, name: str) -> float | None:
+        """A number above 0, or null."""
+        value = self.config.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise self._wrong(name, value, "a number above 0, or null")
+        return float(value)
+
+    def numbers(self, name: str, *, most: int) -> tuple[int, ...] | None:
+        """A list of whole numbers from 0 to `most`; None where there is none."""
+        value = self.config.get(name)
+        if value is None:
+            return None
+        listed = value if isinstance(value, list | tuple) else (None,)
+        if len(listed) > MOST_LAYERS or not all(type(each) is int and 0 <= each <= most for each in listed):
+            raise self._wrong(name, value, f"a list of at most {MOST_LAYERS} whole numbers from 0 to {most}")
+        return tuple(listed)
+
+    def inner(self, name: str) -> Fields:
+        """The fields of an object within this one; none where it is not there."""
+        value = self.config.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise self._wrong(name, value, "an object with fields")
+        return Fields(value or {}, f"{self.where}: {name}")
+
     def flag(self, name: str, *, default: bool) -> bool:
         """true or false."""
         value = self.config.get(name)
@@ -104,12 +142,29 @@ class Fields:
         if self.flag(name, default=expected) is not expected:
             raise InputError(f"models with {name}: {str(not expected).lower()} are not supported", where=self.where)
 
-    def head_dim(self, *names: str) -> int:
+    def must_count(self, name: str, expected: int) -> None:
+        """Refuse a variant with another number of something than the costs here are for."""
+        if self.count(name, default=expected, least=0) != expected:
+            raise InputError(f"only models with {name}: {expected} are supported", where=self.where)
+
+    def must_attend(self) -> None:
+        """Refuse blocks that mix tokens by something else than attention over all of them or a window."""
+        value = self.config.get("layer_types")
+        if value is None:
+            return
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            raise self._wrong("layer_types", value, "a list of names")
+        unknown = next((each for each in value if each not in _ATTENTION), None)
+        if unknown is not None:
+            known = ", ".join(_ATTENTION)
+            raise InputError(f"layer_types has {unknown[:40]!r}, which is not supported", where=self.where, hint=known)
+
+    def head_dim(self, *names: str, hidden: int | None = None, heads: int | None = None) -> int:
         """The width of a head: given, or hidden / heads."""
         given = self.count(*names, default=0) if names else 0
         if given:
             return given
-        hidden, heads = self.count(*HIDDEN), self.count(*HEADS)
+        hidden, heads = hidden or self.count(*HIDDEN), heads or self.count(*HEADS)
         if hidden % heads:
             raise InputError(f"hidden width {hidden} is not a multiple of its {heads} heads", where=self.where)
         return hidden // heads

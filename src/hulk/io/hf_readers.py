@@ -1,7 +1,8 @@
 """One function per kind of model: from the fields of its Hugging Face config to an Architecture.
 
 A missing field takes the default of transformers' own config class where that is a convention (feed-forward 4 × hidden,
-dropout 0.1), and is an error where it is a fact of the model (widths, depth, vocabulary).
+dropout 0.1), and is an error where it is a fact of the model (widths, depth, vocabulary). Llama with its relatives, and
+the decoders after GPT-2 that are none of them, are in files of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from types import MappingProxyType
 from hulk.domain.architecture import Architecture, Family, Norm, Position
 from hulk.errors import InputError
 from hulk.io.hf_fields import ACTIVATION, FFN, HEADS, HIDDEN, LAYERS, MOST_LAYERS, POSITIONS, Fields
+from hulk.io.hf_gpt import GPT_READERS
+from hulk.io.hf_llama import LLAMA_READERS
 
 
 def _opt(fields: Fields) -> Architecture:
@@ -162,45 +165,6 @@ def _t5(fields: Fields) -> Architecture:
     )
 
 
-def _llama(
-    fields: Fields,
-    *,
-    qkv_bias: bool | None = None,
-    out_bias: bool | None = None,
-    kv_heads: int | None = None,
-    head_dim: int | None = None,
-    tied: bool = False,
-    mixture: bool = False,
-) -> Architecture:
-    """Llama and its relatives; the options are what transformers takes where a config is silent (None: as Llama does),
-    or where its type leaves no choice (biases). Sliding windows are counted in full, as eager attention computes
-    them."""
-    hidden, heads = fields.count(*HIDDEN), fields.count(*HEADS)
-    bias = fields.flag("attention_bias", default=False)
-    return Architecture(
-        family=Family.DECODER,
-        hidden=hidden,
-        layers=fields.count(*LAYERS, most=MOST_LAYERS),
-        heads=heads,
-        kv_heads=fields.count("num_key_value_heads", default=kv_heads or heads),
-        head_dim=fields.count("head_dim", default=head_dim) if head_dim else fields.head_dim("head_dim"),
-        ffn=fields.count(*FFN),
-        vocab=fields.count("vocab_size"),
-        embedding=hidden,
-        position=Position.ROTARY,
-        norm=Norm.RMS,
-        gated=True,
-        activation_keeps_input=fields.keeps_input(fields.text(*ACTIVATION, default="silu")),
-        experts=fields.count("num_local_experts", "num_experts", default=8) if mixture else 0,
-        experts_per_token=fields.count("num_experts_per_tok", default=2) if mixture else 0,
-        qkv_bias=bias if qkv_bias is None else qkv_bias,
-        out_bias=bias if out_bias is None else out_bias,
-        ffn_bias=fields.flag("mlp_bias", default=False),
-        tied=fields.flag("tie_word_embeddings", default=tied),
-        attention_dropout=fields.probability("attention_dropout", default=0.0),
-    )
-
-
 READERS: Mapping[str, Callable[[Fields], Architecture]] = MappingProxyType(
     {
         "opt": _opt,
@@ -212,11 +176,8 @@ READERS: Mapping[str, Callable[[Fields], Architecture]] = MappingProxyType(
         "xlm-roberta": partial(_bert, position_offset=2),
         "xlnet": _xlnet,
         "t5": _t5,
-        "llama": _llama,
-        "mistral": partial(_llama, qkv_bias=False, out_bias=False, kv_heads=8),
-        "mixtral": partial(_llama, qkv_bias=False, out_bias=False, kv_heads=8, mixture=True),
-        "qwen2": partial(_llama, qkv_bias=True, out_bias=False),
-        "gemma": partial(_llama, head_dim=256, tied=True),
+        **GPT_READERS,
+        **LLAMA_READERS,
     }
 )
 """By `model_type`."""

@@ -103,6 +103,7 @@ def read_jobs(document: Document, *, folder: Path | None = None) -> tuple[Job, .
 
 def _model(entry: JobEntry, folder: Path) -> Model:
     if "/" in entry.model or entry.model.endswith(".json"):
-        path = folder / entry.model
-        return build_model_from_path(path, sequence=entry.sequence, target_sequence=entry.target_sequence)
+        return build_model_from_path(
+            entry.model, sequence=entry.sequence, target_sequence=entry.target_sequence, folder=folder
+        )
     return build_named_model(entry.model, sequence=entry.sequence, target_sequence=entry.target_sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +22,10 @@ from hulk.io.files import data_path
 from hulk.io.hf_config import architecture_from_config, load_config
 from hulk.io.yamlfile import read_document
 
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+_HUB = re.compile(rf"(?:(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/)?({_PART}/{_PART})/?")
+"""A repository of huggingface.co."""
+
 
 class ModelEntry(Entry):
     """One model of the catalogue."""
@@ -29,6 +34,8 @@ class ModelEntry(Entry):
     """How job files name it."""
     aliases: tuple[Name, ...] = ()
     """Other names that mean the same."""
+    hub: tuple[Text, ...] = ()
+    """Repositories of huggingface.co with models of this very shape."""
     config: dict[str, Any]
     """The fields of its Hugging Face config.json that set its shape."""
     sequence: Annotated[int, whole(1, 10_000_000)]
@@ -90,16 +97,44 @@ def build_named_model(name: str, sequence: int | None = None, target_sequence: i
     return replace(model, config=MappingProxyType(entry.config))
 
 
+def hub_name(given: str) -> str | None:
+    """The repository of huggingface.co ("owner/name") that these words can mean, by name or address; else None."""
+    found = _HUB.fullmatch(given)
+    return None if found is None or given.endswith((".json", ".yaml", ".yml")) else found[1]
+
+
+def _refuse_hub_name(repository: str) -> None:
+    """InputError that says how a model of huggingface.co is given."""
+    for entry in load_catalogue_models().values():
+        if repository.lower() in (each.lower() for each in entry.hub):
+            hint = f"the catalogue has this model of huggingface.co as {entry.name!r}"
+            raise InputError(f"no such file or folder: {repository!r}", hint=hint)
+    folder = repository.rpartition("/")[2]
+    raise InputError(
+        f"no such file or folder: {repository!r}; models are not fetched from huggingface.co",
+        hint=f"fetch its config: `hf download {repository} config.json --local-dir {folder}`, "
+        f"then give the path {folder}/config.json",
+    )
+
+
 def build_model_from_path(
-    path: str | Path, sequence: int | None = None, target_sequence: int | None = None, *, name: str | None = None
+    path: str | Path,
+    sequence: int | None = None,
+    target_sequence: int | None = None,
+    *,
+    name: str | None = None,
+    folder: Path | None = None,
 ) -> Model:
-    """The model of a Hugging Face config.json, or of the folder it is in.
+    """The model of a Hugging Face config.json, or of the folder it is in. `folder` is what a path is relative to.
 
     Without a sequence length it takes the longest its position table allows; a model without such a table needs one
     given. The name is that of the file, or of its folder where the file is called config.json.
     """
-    path = Path(path)
-    with suppress(OSError):  # a name too long: reading it says so
+    given, path = str(path), (folder or Path()) / path
+    with suppress(OSError, ValueError):  # a name too long, or with a NUL byte: reading it says so
+        repository = hub_name(given)
+        if repository is not None and not path.exists():
+            _refuse_hub_name(repository)
         if path.is_dir():
             path /= "config.json"
     config = load_config(path)

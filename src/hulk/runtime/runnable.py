@@ -14,9 +14,10 @@ from hulk.runtime.text import check_file, kind_of, text_files
 MODEL_TYPES = ("bert", "gpt2", "gpt_neo", "llama", "opt", "roberta", "t5")
 """Hugging Face's names of the models that `hulk.runtime.models` can build."""
 
+_EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "llama4_text", "deepseek_v3")
 _REASONS = {
     "xlnet": "its blocks need the memory of earlier segments and two streams, which a pipeline of stages cannot carry",
-    "mixtral": "its experts would have to be spread over ranks, which plans do not say how to do",
+    **dict.fromkeys(_EXPERTS, "its experts would have to be spread over ranks, which plans do not say how to do"),
 }
 
 
@@ -61,8 +62,10 @@ def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
         return
     where = f"job {job.name!r}"
     model_type = str(job.model.config.get("model_type", "unknown"))
-    if model_type not in MODEL_TYPES:
+    larger = job.model.config.get("text_config") is not None
+    if larger or model_type not in MODEL_TYPES:
         reason = _REASONS.get(model_type, "there is no way to build its layers one by one here")
+        reason = "it is the text part of a larger model, which cannot be built alone here" if larger else reason
         raise InputError(
             f"{job.model.name} ({model_type}) cannot be run: {reason}",
             where=where,

@@ -7,9 +7,9 @@ self-attention holds, beside its input: Q, K, V and the context (4·s·a·d, spl
 
 from __future__ import annotations
 
-from hulk.cost.layers.operations import MASK_ELEMENTS, product
+from hulk.cost.layers.operations import MASK_ELEMENTS, product, split_norm
 from hulk.cost.layers.part import NOTHING, Part, total
-from hulk.domain.architecture import Architecture, Position
+from hulk.domain.architecture import Architecture, HeadNorm, Position
 from hulk.domain.model import Matmul, Split
 
 # Rotary embedding x·cos + rotate(x)·sin, per element of x: product (2), negate half (1), concatenate (2), product (2),
@@ -42,16 +42,17 @@ def attention(architecture: Architecture, *, rows: int, keys: int, cross: bool =
     return total(
         (
             projections,
-            _rotary(architecture, rows=rows, keys=keys),
+            _head_norms(architecture, rows=rows, keys=keys),
+            rotary(architecture, rows=rows, keys=keys),
             _repeat_kv(architecture, keys=keys),
-            _heads_first(architecture, rows * query + 2 * keys * kv),
+            heads_first(architecture, rows * query + 2 * keys * kv),
             _spared_copies(architecture, rows * query + 2 * keys * kv),
-            _core(architecture, rows=rows, keys=keys),
+            core(architecture, rows=rows, keys=keys),
             # The core reads Q, K and V again in backward. K and V stay at their own width; with grouped queries they
             # are repeated at the queries' where no fused kernel takes groups. (Eager attention does that too, which is
             # at most 2·d/s of the score matrix and not counted.)
             Part(held_split=rows * query + 2 * keys * kv, held_single=2 * keys * (query - kv)),
-            _output(architecture, rows=rows),
+            output(architecture, rows=rows),
         )
     )
 
@@ -115,47 +116,50 @@ def relative_attention(architecture: Architecture, *, rows: int) -> Part:
             biases,
             positions,
             segments,
-            _heads_first(architecture, 5 * rows * width),
-            _core(architecture, rows=rows, keys=rows),
+            heads_first(architecture, 5 * rows * width),
+            core(architecture, rows=rows, keys=rows),
             Part(held_split=2 * rows * width),
-            _output(architecture, rows=rows),
+            output(architecture, rows=rows),
         )
     )
 
 
-def _core(architecture: Architecture, *, rows: int, keys: int) -> Part:
+def core(architecture: Architecture, *, rows: int, keys: int) -> Part:
     """Scores, mask, softmax, dropout, context.
 
     `scores` is what eager attention holds, in elements: one matrix of heads × rows × keys, the softmax's output. With
     attention dropout the dropped-out copy is held too, and the mask of 1 byte: 1 + 1 + 0.25 matrices (see
-    `MASK_ELEMENTS`).
+    `MASK_ELEMENTS`); where tanh limits the scores, its output.
     """
     heads, head_dim = architecture.heads, architecture.head_dim
     drops = architecture.attention_dropout > 0.0
-    matrices = 2.0 + MASK_ELEMENTS if drops else 1.0
+    matrices = (2.0 + MASK_ELEMENTS if drops else 1.0) + architecture.score_cap
+    values = architecture.value_dim or head_dim
+    biased = architecture.position in (Position.BUCKETS, Position.ALIBI)
     # A kernel that takes T5's biases writes their gradient for every sample, which is then added up.
     biases = heads * rows * keys if architecture.fused and architecture.position is Position.BUCKETS else 0
     return Part(
         moved_split=BIAS_MOVED * biases,
         matmuls=(
             Matmul(rows=rows, inner=head_dim, columns=keys, batch=heads, weight=False, split=Split.BATCH),
-            Matmul(rows=rows, inner=keys, columns=head_dim, batch=heads, weight=False, split=Split.BATCH),
+            Matmul(rows=rows, inner=keys, columns=values, batch=heads, weight=False, split=Split.BATCH),
         ),
+        params_split=heads if architecture.sinks else 0,
         scores=matrices * heads * rows * keys,
         score_masks=heads * rows * keys if drops else 0.0,
-        # two products, scale, mask, softmax; T5's bias; dropout
-        kernels=1 if architecture.fused else 5 + (architecture.position is Position.BUCKETS) + drops,
+        # two products, scale, mask, softmax; a bias; divide, tanh, multiply; join the sinks, drop them; dropout
+        kernels=1 if architecture.fused else 5 + biased + 3 * architecture.score_cap + 2 * architecture.sinks + drops,
     )
 
 
-def _output(architecture: Architecture, *, rows: int) -> Part:
+def output(architecture: Architecture, *, rows: int) -> Part:
     """The context back to token order (a copy, 2), and its projection, which holds it."""
-    width = architecture.query_width
+    width = architecture.value_width
     projection = product(rows, width, architecture.hidden, split=Split.INNER, bias=architecture.out_bias)
-    return _heads_first(architecture, rows * width, kernels=1) + projection
+    return heads_first(architecture, rows * width, kernels=1) + projection
 
 
-def _heads_first(architecture: Architecture, elements: float, *, kernels: int = 3) -> Part:
+def heads_first(architecture: Architecture, elements: float, *, kernels: int = 3) -> Part:
     """Copies that bring tensors from token order to head order or back: a read and a write."""
     if architecture.fused:
         return NOTHING
@@ -167,10 +171,21 @@ def _spared_copies(architecture: Architecture, elements: float) -> Part:
     return NOTHING if architecture.fused else Part(spared_split=2 * elements, spared_kernels=3)
 
 
-def _rotary(architecture: Architecture, *, rows: int, keys: int) -> Part:
+def _head_norms(architecture: Architecture, *, rows: int, keys: int) -> Part:
+    """A norm over each head of the queries and of the keys."""
+    if architecture.head_norm is HeadNorm.NONE:
+        return NOTHING
+    width = architecture.head_dim if architecture.head_norm is HeadNorm.SCALED else 0
+    queries = split_norm(architecture, rows * architecture.query_width, width=width)
+    return queries + split_norm(architecture, keys * architecture.kv_width, width=width)
+
+
+def rotary(architecture: Architecture, *, rows: int, keys: int) -> Part:
+    """Heads rotated by their positions."""
     if architecture.position is not Position.ROTARY:
         return NOTHING
-    elements = rows * architecture.query_width + keys * architecture.kv_width
+    share = (architecture.rotary or architecture.head_dim) / architecture.head_dim
+    elements = share * (rows * architecture.query_width + keys * architecture.kv_width)
     return Part(
         moved_split=ROTARY_MOVED * elements,
         kernels=2 * ROTARY_KERNELS,

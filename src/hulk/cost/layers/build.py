@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hulk.cost.layers.attention import attention, bias_held, bias_table, relative_attention
 from hulk.cost.layers.ends import decoder_embedding, embedding, head, token_table
 from hulk.cost.layers.feedforward import feedforward, feedforward_moment
+from hulk.cost.layers.latent import latent_attention
 from hulk.cost.layers.operations import sublayer
 from hulk.cost.layers.part import Moment, Part
 from hulk.domain.architecture import Architecture, Family, Position
@@ -57,8 +59,31 @@ def _first_stack(architecture: Architecture, name: str, count: int, rows: int) -
     first = embedding(architecture, rows).layer(
         "embedding", LayerKind.EMBEDDING, shape="embedding", output=hidden_state, reductions=1
     )
-    part, moment = _block(architecture, rows), _moment(architecture, rows)
-    return [first, *_blocks(architecture, name, count, part, output=hidden_state, moment=moment)]
+    if not (architecture.dense_blocks or architecture.unrotated_blocks):
+        part, moment = _block(architecture, rows), _moment(architecture, rows)
+        return [first, *_blocks(architecture, name, count, part, output=hidden_state, moment=moment)]
+    return [first, *_unlike_blocks(architecture, name, count, rows)]
+
+
+def _unlike_blocks(architecture: Architecture, name: str, count: int, rows: int) -> Iterator[Layer]:
+    """Blocks of which some have experts and some have not, or some rotate heads and some do not."""
+    made: dict[str, tuple[Part, Moment]] = {}
+    for number in range(count):
+        dense = "dense " if number in architecture.dense_blocks else ""
+        shape = f"{dense}{'unrotated ' if number in architecture.unrotated_blocks else ''}{name}"
+        if shape not in made:
+            block = architecture.of_block(number)
+            made[shape] = _block(block, rows), _moment(block, rows)
+        part, moment = made[shape]
+        yield part.layer(
+            f"{name} {number}",
+            LayerKind.BLOCK,
+            shape=shape,
+            output=rows * architecture.hidden,
+            reductions=2,
+            head_width=architecture.kv_heads,
+            moment=moment,
+        )
 
 
 def _encoder_decoder(architecture: Architecture, *, sequence: int, target: int) -> tuple[Layer, ...]:
@@ -91,9 +116,12 @@ def _block(architecture: Architecture, rows: int) -> Part:
     """Self-attention and feed-forward."""
     if architecture.position is Position.RELATIVE:
         mixing = relative_attention(architecture, rows=rows)
+    elif architecture.kv_rank:
+        mixing = latent_attention(architecture, rows=rows)
     else:
         mixing = attention(architecture, rows=rows, keys=rows)
-    return sublayer(architecture, rows, mixing) + sublayer(architecture, rows, feedforward(architecture, rows))
+    inner = feedforward(architecture, rows)
+    return sublayer(architecture, rows, mixing) + sublayer(architecture, rows, inner, second=True)
 
 
 def _moment(architecture: Architecture, rows: int) -> Moment:

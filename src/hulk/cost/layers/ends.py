@@ -68,6 +68,8 @@ def head(architecture: Architecture, rows: int) -> Part:
             _transform(architecture, rows) if architecture.head_transform else NOTHING,
             NOTHING if width == hidden else product(rows, hidden, width, split=Split.NONE),
             product(rows, width, vocab, split=Split.COLUMNS, bias=architecture.head_bias),
+            # divide, tanh, multiply; tanh keeps its output
+            Part(held_split=logits, moved_split=6 * logits, kernels=3) if architecture.logit_cap else NOTHING,
             # to fp32 (2), log-softmax (2), picking the labels' (1 read at most)
             Part(held_split=2 * logits, moved_split=5 * logits, kernels=4, logits=logits),
         )

@@ -6,8 +6,10 @@ parallel): relu s·f, gelu 2·s·f (its input too), gated 4·s·f (gate, act(gat
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hulk.cost.layers.operations import activation, product, split_dropout
-from hulk.cost.layers.part import Part, total
+from hulk.cost.layers.part import NOTHING, Part, total
 from hulk.domain.architecture import Architecture
 from hulk.domain.model import Split
 
@@ -26,7 +28,7 @@ def feedforward_moment(architecture: Architecture, rows: float) -> float:
     """What its backward pass needs for a moment: gradients of the activation's output and input; relu's own output is
     still held then, gelu's is not. With a gate there are three, for the output that is not held any more."""
     times = 2 if architecture.gated or not architecture.activation_keeps_input else 1
-    return times * rows * architecture.ffn * max(1, architecture.experts_per_token)
+    return times * rows * max(architecture.ffn * max(1, architecture.experts_per_token), architecture.shared_ffn)
 
 
 def _mlp(architecture: Architecture, rows: float, *, copies: int = 1) -> Part:
@@ -42,22 +44,28 @@ def _mlp(architecture: Architecture, rows: float, *, copies: int = 1) -> Part:
         (
             product(rows, hidden, first, split=Split.COLUMNS, bias=bias, batch=copies),
             activation(inner, holds=architecture.activation_keeps_input or parted),
-            _gate(inner) if architecture.gated else Part(),
+            _gate(inner, clamped=architecture.clamped_gate) if architecture.gated else NOTHING,
             split_dropout(inner, drop),
             product(rows, ffn, hidden, split=Split.INNER, bias=bias, batch=copies),
         )
     )
 
 
-def _gate(inner: float) -> Part:
-    """act(gate) * up: both are held; two reads and a write. In one kernel with the activation there is no act(gate)."""
+def _gate(inner: float, *, clamped: bool) -> Part:
+    """act(gate) * up: both are held; two reads and a write. In one kernel with the activation there is no act(gate).
+
+    Clamped, gate and up are also held as they were before; the activation gate * sigmoid(a * gate) is three kernels for
+    one and holds the sigmoid, and 1 is added to up: 2 clamps (4), a * gate (2), its product with gate (3), up + 1 (2) =
+    11 in 5 kernels more, and 3 tensors more, none of them where all is one kernel.
+    """
+    more, kernels, held = (11, 5, 3) if clamped else (0, 0, 0)
     return Part(
-        held_split=2 * inner,
-        moved_split=3 * inner,
-        kernels=1,
-        spared_split=2 * inner,
-        spared_held_split=inner,
-        spared_kernels=1,
+        held_split=(2 + held) * inner,
+        moved_split=(3 + more) * inner,
+        kernels=1 + kernels,
+        spared_split=(2 + more) * inner,
+        spared_held_split=(1 + held) * inner,
+        spared_kernels=1 + kernels,
     )
 
 
@@ -73,8 +81,24 @@ def _experts(architecture: Architecture, rows: int) -> Part:
     visited = rows * visits * hidden
     choices = rows * experts
     # softmax (2), top-k (1) over the probabilities
-    router = product(rows, hidden, experts, split=Split.NONE)
+    router = product(rows, hidden, experts, split=Split.NONE, bias=architecture.router_bias)
     router += Part(held_whole=choices, moved_whole=3 * choices, kernels=5)
     # gather the inputs (2), weigh the outputs (2), add them to the result (3)
     routing = Part(held_whole=visited, moved_whole=7 * visited, kernels=EXPERT_KERNELS * experts)
-    return router + routing + _mlp(architecture, rows * visits / experts, copies=experts)
+    chosen = _mlp(architecture, rows * visits / experts, copies=experts)
+    return router + routing + chosen + _shared(architecture, rows)
+
+
+def _shared(architecture: Architecture, rows: int) -> Part:
+    """The feed-forward that every token visits beside its experts. Its input is the router's, which counts it as held.
+    A gate keeps what it multiplies (s·h) and moves it (a read, a write) with the sigmoid of one number a token."""
+    if not architecture.shared_ffn:
+        return NOTHING
+    elements = rows * architecture.hidden
+    plain = replace(architecture, ffn=architecture.shared_ffn, experts=0, experts_per_token=0)
+    added = Part(held_whole=-elements, moved_whole=3 * elements, kernels=1)
+    gate = NOTHING
+    if architecture.shared_gate:
+        gate = product(rows, architecture.hidden, 1, split=Split.NONE, holds=False)
+        gate += Part(held_whole=elements, moved_whole=2 * elements, kernels=2)
+    return _mlp(plain, rows) + gate + added

@@ -38,16 +38,16 @@ def product(
     )
 
 
-def norm(architecture: Architecture, rows: float) -> Part:
-    """A norm over the hidden width.
+def norm(architecture: Architecture, rows: float, *, width: int | None = None) -> Part:
+    """A norm over the hidden width, or over another one.
 
     layer: one fused kernel, reads and writes (2); holds its input (mean and deviation are one number a row).
     rms:   made of pow (2), mean (1), times the reciprocal root (2), times the weight (2) = 7 in 6 kernels; holds its
            input and the normalised input, which the weight's gradient needs. A fused RMS norm holds 1 and moves 2 in 1.
     """
-    hidden = architecture.hidden
-    elements = rows * hidden
-    params = hidden if architecture.norm is Norm.RMS else 2 * hidden
+    width = architecture.hidden if width is None else width
+    elements = rows * width
+    params = 2 * width if architecture.norm is Norm.LAYER and architecture.norm_shift else width
     if architecture.norm is Norm.RMS and not architecture.fused:
         return Part(
             params_whole=params,
@@ -92,14 +92,34 @@ def activation(elements: float, *, holds: bool, split: bool = True) -> Part:
     return Part(held_whole=held, moved_whole=2 * elements, kernels=1)
 
 
-def sublayer(architecture: Architecture, rows: float, body: Part) -> Part:
-    """Norm, body, dropout, residual: half a block.
+def split_norm(architecture: Architecture, elements: float, *, width: int) -> Part:
+    """A norm of a tensor that tensor parallel splits by heads of that width, with one scale for all of them; `width` 0:
+    without a scale, so that it is a kernel less and no gradient needs the normalised input."""
+    whole = norm(architecture, elements, width=1)
+    less = elements if not width and whole.kernels > 1 else 0.0
+    return Part(
+        params_whole=width,
+        held_split=whole.held_whole - less,
+        moved_split=whole.moved_whole - 2 * less,
+        kernels=whole.kernels - (less > 0),
+        spared_split=whole.spared_whole - 2 * less,
+        spared_held_split=whole.spared_held_whole - less,
+        spared_kernels=whole.spared_kernels - (less > 0),
+    )
+
+
+def sublayer(architecture: Architecture, rows: float, body: Part, *, second: bool = False) -> Part:
+    """Norm, body, dropout, residual: half a block, `second` where it comes after the other half.
 
     Pre-norm runs norm-body-dropout-add, post-norm body-dropout-add-norm. Both hold the same amount: the norm's input
     and the body's input, which are the residual stream and the norm's output, in either order. Joined in one kernel,
-    dropout and residual spare the tensor between them.
+    dropout and residual spare the tensor between them. The second half of a parallel block reads what the first one
+    has counted as held: the block's input, or its norm.
     """
     elements = rows * architecture.hidden
+    inner, outer = norm(architecture, rows), norm(architecture, rows) if architecture.outer_norm else NOTHING
+    if second and architecture.parallel:
+        inner = (NOTHING if architecture.shared_norm else inner) + Part(held_whole=-elements)
     drops = dropout(elements, architecture.hidden_dropout)
     joined = Part(spared_whole=2 * elements, spared_kernels=1) if architecture.hidden_dropout else NOTHING
-    return norm(architecture, rows) + body + drops + residual(elements) + joined
+    return inner + body + outer + drops + residual(elements) + joined
