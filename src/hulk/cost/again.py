@@ -23,10 +23,16 @@ def again(layer: Layer, recompute: Recompute) -> Layer | None:
             return layer
         case Recompute.ATTENTION:
             core = tuple(matmul for matmul in layer.matmuls if not matmul.weight)
-            nothing = {"moved_split": 0.0, "moved_whole": 0.0, "spared_split": 0.0, "spared_whole": 0.0}
-            kernels = min(layer.kernels, _ATTENTION_KERNELS)
             return replace(
-                layer, matmuls=core, reductions=0, kernels=kernels, spared_kernels=0, params_split=0, **nothing
+                layer,
+                matmuls=core,
+                moved_split=0.0,
+                moved_whole=0.0,
+                spared_split=0.0,
+                spared_whole=0.0,
+                reductions=0,
+                kernels=min(layer.kernels, _ATTENTION_KERNELS),
+                spared_kernels=0,
             )
         case Recompute.OPERATIONS:
             # Attention's result is kept, and so are the sums over ranks.
