@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hulk.cli.catalogue import GPU_NOTE, gpu_table
 from hulk.cli.screen import console, styled, table
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, pair
 from hulk.text import one_line
@@ -39,6 +40,7 @@ def render(cluster: Cluster, screen: Console) -> None:
     screen.print()
     _machines(cluster, screen)
     screen.print()
+    _own_gpus(cluster, screen)
     _latencies(cluster, screen)
     screen.print()
     _origins(cluster, screen)
@@ -71,6 +73,14 @@ def _machines(cluster: Cluster, screen: Console) -> None:
             )
             last = region.name
     screen.print(rows)
+
+
+def _own_gpus(cluster: Cluster, screen: Console) -> None:
+    """The GPU types that the cluster file brings."""
+    if cluster.gpus:
+        screen.print(gpu_table(cluster.gpus, own=True))
+        screen.print(f"GPU types of this cluster's own; {GPU_NOTE}, lowered by a power limit", style="dim")
+        screen.print()
 
 
 def _spec(machine: Machine) -> tuple[float, str, int, float, int, float]:
