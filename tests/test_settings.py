@@ -89,10 +89,6 @@ def test_show(tmp_path: Path) -> None:
     assert "2 × 100 Gbit/s" in done.stdout
 
 
-def changed(*texts: str) -> tuple[object, tuple[str, ...]]:
-    return apply_settings(small.cluster(), texts)
-
-
 def test_what_follows_from_a_change() -> None:
     cluster, said = apply_settings(small.cluster(), ["machine paris-* network=1 Gbit/s"])
     assert said == ("2 machines paris-*: 10.0 Gbit/s → 1.00 Gbit/s, a flow inside paris 10.0 Gbit/s → 1.00 Gbit/s",)
@@ -142,9 +138,7 @@ def test_names_with_dashes(tmp_path: Path) -> None:
         "link a-b-c"
     )
     assert said("link a b-c").startswith("set: link between a and b-c:")
-    assert "no region or machine 'b-x' in cluster 'c' (did you mean" in said("link a-b-x") or "'x'" in said(
-        "link a-b-x"
-    )
+    assert "no region or machine 'x' in cluster 'c' (known: a, a-b, b-c, c, m)" in said("link a-b-x")
 
 
 BAD = [
@@ -153,7 +147,7 @@ BAD = [
     ("link rome-paris", "a name and a value are needed (write it like"),
     ("link latency=1 ms", "a name and a value are needed"),
     ("link rome-pariss latency=1 ms", "no region or machine 'pariss' in cluster 'small' (did you mean 'paris'?)"),
-    ("link rom-pari latency=1 ms", "no two regions or machines 'rom-pari' in cluster 'small' (did you mean 'rome-paris'?)"),
+    ("link rom-pari latency=1 ms", "no two regions or machines 'rom-pari' in cluster 'small' (did you mean 'rome-par"),
     ("link rome-paris-1 latency=1 ms", "one end is a region, the other a machine"),
     ("link rome-1-rome-1 latency=1 ms", "a link from 'rome-1' to itself"),
     ("link rome paris oslo latency=1 ms", "a link has two ends"),
