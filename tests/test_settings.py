@@ -143,6 +143,7 @@ def test_names_with_dashes(tmp_path: Path) -> None:
 
 BAD = [
     ("", "'' is no link, machine or region"),
+    ("latency=1 ms", "'' is no link, machine or region"),
     ("lnk rome-paris latency=1 ms", "'lnk' is no link, machine or region (did you mean 'link'?)"),
     ("link rome-paris", "a name and a value are needed (write it like"),
     ("link latency=1 ms", "a name and a value are needed"),

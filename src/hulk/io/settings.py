@@ -107,7 +107,7 @@ def _read(text: str, where: str) -> _Setting:
     if len(text) > _MOST_TEXT:
         raise InputError(f"longer than {_MOST_TEXT} characters", hint=_EXAMPLE)
     found = list(_FIELD.finditer(text))
-    kind, *names = text[: found[0].start()].split() if found else text.split() or [""]
+    kind, *names = text[: found[0].start() if found else None].split() or [""]
     kinds = ("link", "machine", "region")
     if kind not in kinds:
         raise InputError(
