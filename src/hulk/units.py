@@ -1,7 +1,7 @@
 """Quantities as people write them ("120 ms", "25 Gbit/s", "80 GiB") and as Hulk computes with them (SI floats).
 
-Inside Hulk every number is in seconds, bytes, bytes/s, FLOP/s or US dollars. Text is parsed here, once, at the border,
-and formatted here for people. Nothing else in the project knows about prefixes.
+Inside Hulk every number is in seconds, bytes, bytes/s, FLOP/s, watts or US dollars. Text is parsed here, once, at the
+border, and formatted here for people. Nothing else in the project knows about prefixes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Dimension(StrEnum):
     RATE = "compute rate"
     HOURLY = "price per hour"
     VOLUME_PRICE = "price per volume"
+    POWER = "power"
     COUNT = "count"
 
 
@@ -61,6 +62,7 @@ _UNITS: dict[Dimension, dict[str, float]] = {
     Dimension.RATE: _rate_units(),
     Dimension.HOURLY: {"$/h": 1 / _HOUR, "USD/h": 1 / _HOUR, "$/hour": 1 / _HOUR, "$/s": 1.0},
     Dimension.VOLUME_PRICE: {"$/GB": 1e-9, "USD/GB": 1e-9, "$/GiB": 2.0**-30, "$/TB": 1e-12},
+    Dimension.POWER: {"W": 1.0, "kW": 1e3},
     Dimension.COUNT: {
         "": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12,
         "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
@@ -74,6 +76,7 @@ _EXAMPLES = {
     Dimension.RATE: '"312 TFLOP/s"',
     Dimension.HOURLY: '"2.50 $/h"',
     Dimension.VOLUME_PRICE: '"0.09 $/GB"',
+    Dimension.POWER: '"400 W"',
     Dimension.COUNT: '"300B tokens"',
 }
 
@@ -187,6 +190,11 @@ def format_bandwidth(rate: float) -> str:
 def format_rate(rate: float) -> str:
     """FLOP/s for people: "312 TFLOP/s"."""
     return _scaled(rate, [(1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s")])
+
+
+def format_power(watts: float) -> str:
+    """Watts for people: "400 W"."""
+    return f"{watts:,.4g} W"
 
 
 def format_count(count: float) -> str:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hulk.text import one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hulk.domain.gpu import GpuType
+
+GPU_NOTE = "rates in TFLOP/s, dense"
 
 
 class Shelf(StrEnum):
@@ -52,25 +60,37 @@ def _models() -> None:
 
 
 def _gpus() -> None:
-    from hulk.cli.screen import console, table
-    from hulk.domain.gpu import Precision
+    from hulk.cli.screen import console
     from hulk.io.gpus import load_gpus
+
+    console().print(gpu_table({gpu.name: gpu for gpu in load_gpus().values()}.values()))
+    console().print(GPU_NOTE, style="dim")
+
+
+def gpu_table(gpus: Iterable[GpuType], *, own: bool = False) -> Table:
+    """GPU types, one a row; `own` ones with what they are like, and with their limit."""
+    from hulk.cli.screen import table
+    from hulk.domain.gpu import Precision
     from hulk.units import format_bandwidth, format_money, format_rate, format_size
 
-    rates = [str(p) for p in Precision]
-    rows = table("GPU", "memory", "bandwidth", *rates, "link", "price/h",
-                 right=("memory", "bandwidth", *rates, "link", "price/h"))  # fmt: skip
-    seen: set[str] = set()
-    for gpu in load_gpus().values():
-        if gpu.name in seen:
-            continue
-        seen.add(gpu.name)
+    rates, like = [str(p) for p in Precision], ["like"] * own
+    rows = table("GPU", *like, "memory", "bandwidth", *rates, "link", "power", "price/h",
+                 right=("memory", "bandwidth", *rates, "link", "power", "price/h"))  # fmt: skip
+    for gpu in gpus:
         cells = [format_rate(gpu.rates[p]).removesuffix(" TFLOP/s") if p in gpu.rates else "" for p in Precision]
-        rows.add_row(gpu.name, format_size(gpu.memory), f"{gpu.memory_bandwidth / 1e9:,.0f} GB/s", *cells,
-                     f"{gpu.link_kind} {format_bandwidth(gpu.link_bandwidth)}",
+        like = [gpu.own.like if gpu.own is not None else ""] * own
+        rows.add_row(gpu.name, *like, format_size(gpu.memory), f"{gpu.memory_bandwidth / 1e9:,.0f} GB/s", *cells,
+                     f"{gpu.link_kind} {format_bandwidth(gpu.link_bandwidth)}", _power(gpu),
                      format_money(gpu.price * 3600))  # fmt: skip
-    console().print(rows)
-    console().print("rates in TFLOP/s, dense", style="dim")
+    return rows
+
+
+def _power(gpu: GpuType) -> str:
+    from hulk.units import format_power
+
+    power = "" if gpu.power is None else format_power(gpu.power)
+    limit = None if gpu.own is None else gpu.own.power_limit
+    return power if limit is None else f"{format_power(limit)} of {power}"
 
 
 def _jobs() -> None:

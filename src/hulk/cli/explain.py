@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.settings import SetOption, set_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,7 @@ def explain(
     cluster: ClusterOption,
     jobs: JobsOption,
     engine: EngineOption = "hulk",
+    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say who trains what where, how each model is cut, what that takes, what holds it back and what would help most.
@@ -34,7 +36,7 @@ def explain(
     from hulk.whatif import suggest
 
     runner = engine_named(engine)
-    inputs = load_inputs(plan, cluster, jobs)
+    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json)
     announce_compilation(search=True)
     price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     gpus = load_gpus().values()
@@ -42,7 +44,7 @@ def explain(
     if as_json:
         from hulk.cli.screen import print_json
 
-        print_json(to_json(inputs, price, whatifs))
+        print_json(to_json(inputs, price, whatifs) | set_json(settings))
     else:
         from hulk.cli.answer import render_plan
         from hulk.cli.screen import console

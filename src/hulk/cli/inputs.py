@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hulk.cli.settings import with_settings
 from hulk.cost.compute import ComputeModel
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
@@ -27,18 +29,23 @@ class Inputs:
     compute: ComputeModel
 
 
-def load_inputs(plan: str, cluster: str, jobs: str) -> Inputs:
-    """Read and check the three files."""
-    machines, work = load_cluster(cluster), load_jobs(jobs)
-    loaded = Inputs(read_plan(plan, machines), machines, work, ComputeModel(bundled_profiles()))
+def load_inputs(
+    plan: str, cluster: str, jobs: str, settings: Sequence[str] | None = None, *, quiet: bool = False
+) -> Inputs:
+    """Read and check the three files; `settings` are what --set changes of the cluster, printed unless `quiet`."""
+    base, work = load_cluster(cluster), load_jobs(jobs)
+    machines = with_settings(base, settings, quiet=quiet)
+    loaded = Inputs(read_plan(plan, machines, base), machines, work, ComputeModel(bundled_profiles()))
     check_plan(loaded.plan, loaded.cluster, loaded.jobs)
     return loaded
 
 
-def read_plan(path: str, cluster: Cluster) -> Plan:
-    """Read a plan; a warning says where this is not the cluster that it was made for."""
+def read_plan(path: str, cluster: Cluster, base: Cluster | None = None) -> Plan:
+    """Read a plan; a warning says where this is not the cluster that it was made for. A plan of `base`, of which
+    --set made the cluster, needs none: the difference is what was asked for."""
     plan, differs = load_plan_for(Path(path), cluster)
-    if differs:
+    asked_for = base is not None and base is not cluster and load_plan_for(Path(path), base)[1] is None
+    if differs and not asked_for:
         sys.stderr.write(f"warning: this is not the cluster of the plan: {differs}\n")
     return plan
 

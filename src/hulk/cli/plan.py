@@ -14,6 +14,7 @@ import typer
 
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.price import EngineOption, JsonOption
+from hulk.cli.settings import SetOption, set_json, with_settings
 from hulk.cli.verbose import VerboseOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
@@ -77,6 +78,7 @@ def plan(
     policy: PolicyOption = "search",
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    settings: SetOption = None,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -98,8 +100,9 @@ def plan(
     from hulk.io.profiles import bundled_profiles
 
     runner = with_headroom(engine_named(engine), headroom)
-    machines, work = load_cluster(cluster), load_jobs(jobs)
+    base, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
+    machines = with_settings(base, settings, quiet=as_json)
     compute = ComputeModel(bundled_profiles())
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
@@ -127,7 +130,7 @@ def plan(
         save_plan(best, out, cluster=machines)
     answer = _Answer(best, price, machines, work, broken, hurried, out)
     if as_json:
-        _print_json(answer)
+        _print_json(answer, settings)
     else:
         _print(answer, compute, runner)
     if best.waiting or broken:
@@ -161,7 +164,7 @@ class _Answer:
     out: str | None
 
 
-def _print_json(answer: _Answer) -> None:
+def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:
     from hulk.cli.price import to_json
     from hulk.cli.screen import print_json
     from hulk.io.plan_file import dump_plan
@@ -172,7 +175,7 @@ def _print_json(answer: _Answer) -> None:
         "broken": list(answer.broken),
         "ended_early": answer.hurried,
     }
-    print_json(document)
+    print_json(document | set_json(settings))
 
 
 def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:

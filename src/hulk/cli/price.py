@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.headroom import HeadroomOption
+from hulk.cli.settings import SetOption, set_json
 from hulk.text import one_line
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def price(
     jobs: JobsOption,
     engine: EngineOption = "hulk",
     headroom: HeadroomOption = None,
+    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a plan's step time with its breakdown, the memory of every stage, the cost, and the bottleneck in words."""
@@ -39,13 +41,13 @@ def price(
     from hulk.cost.price import price_plan
 
     runner = with_headroom(engine_named(engine), headroom)
-    inputs = load_inputs(plan, cluster, jobs)
+    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json)
     announce_compilation()
     result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     if as_json:
         from hulk.cli.screen import print_json
 
-        print_json(to_json(result))
+        print_json(to_json(result) | set_json(settings))
     else:
         from hulk.cli.screen import console
 

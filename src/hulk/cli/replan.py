@@ -11,6 +11,7 @@ import typer
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.settings import SetOption, set_json, with_settings
 from hulk.cli.verbose import VerboseOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hulk.cli.inputs import Inputs
-    from hulk.domain.cluster import Machine
+    from hulk.domain.cluster import Cluster, Machine
+    from hulk.domain.job import Job
     from hulk.replan import JobChange, Replan
 
 LostOption = Annotated[list[str] | None, typer.Option(help="a machine that is gone; may be given several times")]
@@ -48,6 +50,7 @@ def replan(
     no_gnn: NoGnnOption = False,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    settings: SetOption = None,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +73,8 @@ def replan(
     from hulk.search.request import Request
 
     seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
-    inputs, machines = _load(plan, cluster, jobs, joined or [])
+    whole, work, joins = _read(cluster, jobs, joined or [])
+    inputs, machines = _split(plan, whole, with_settings(whole, settings, quiet=as_json), work, joins)
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
     if strangers:
@@ -85,7 +89,7 @@ def replan(
         save_plan(result.plan, out, cluster=result.cluster)
     if as_json:
         document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster))}
-        print_json(document)
+        print_json(document | set_json(settings))
     else:
         from hulk.cli.screen import console
 
@@ -109,28 +113,39 @@ def _seconds(horizon: str) -> float:
     return seconds
 
 
-def _load(plan: str, cluster: str, jobs: str, joined: Sequence[str]) -> tuple[Inputs, tuple[Machine, ...]]:
-    """The files, checked, and the machines that join. Those that the plan knows already, since it was made when they
-    joined, are part of the cluster."""
+def _read(cluster: str, jobs: str, joined: Sequence[str]) -> tuple[Cluster, tuple[Job, ...], frozenset[str]]:
+    """The cluster with the machines that join, the jobs, and who joins."""
+    from dataclasses import replace
+
+    from hulk.io.cluster_file import load_cluster
+    from hulk.io.jobs_file import load_jobs
+    from hulk.io.joined_file import load_joined
+
+    work = load_jobs(jobs)
+    base, machines = load_joined(joined, load_cluster(cluster), cluster)
+    whole = replace(base, machines=(*base.machines, *machines))
+    return whole, work, frozenset(machine.name for machine in machines)
+
+
+def _split(
+    plan: str, base: Cluster, whole: Cluster, jobs: tuple[Job, ...], joins: frozenset[str]
+) -> tuple[Inputs, tuple[Machine, ...]]:
+    """The plan, checked, with what it refers to, and the machines that join. Those that the plan knows already, since
+    it was made when they joined, are part of the cluster. `base`: the whole cluster before anything was set."""
     from dataclasses import replace
 
     from hulk.cli.inputs import Inputs, read_plan
     from hulk.cost.compute import ComputeModel
     from hulk.domain.check import check_plan
     from hulk.domain.plan import machines_used
-    from hulk.io.cluster_file import load_cluster
-    from hulk.io.jobs_file import load_jobs
-    from hulk.io.joined_file import load_joined
     from hulk.io.profiles import bundled_profiles
 
-    work = load_jobs(jobs)
-    base, machines = load_joined(joined, load_cluster(cluster), cluster)
-    old = read_plan(plan, replace(base, machines=(*base.machines, *machines)))
-    known = machines_used(old.jobs.values()).union(old.idle)
-    base = replace(base, machines=(*base.machines, *(machine for machine in machines if machine.name in known)))
-    check_plan(old, base, work)
-    new = tuple(machine for machine in machines if machine.name not in known)
-    return Inputs(old, base, work, ComputeModel(bundled_profiles())), new
+    old = read_plan(plan, whole, base)
+    joins -= machines_used(old.jobs.values()).union(old.idle)
+    here = replace(whole, machines=tuple(machine for machine in whole.machines if machine.name not in joins))
+    check_plan(old, here, jobs)
+    new = tuple(machine for machine in whole.machines if machine.name in joins)
+    return Inputs(old, here, jobs, ComputeModel(bundled_profiles())), new
 
 
 def to_json(result: Replan) -> dict[str, object]:

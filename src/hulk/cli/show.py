@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hulk.cli.catalogue import GPU_NOTE, gpu_table
 from hulk.cli.screen import console, styled, table
+from hulk.cli.settings import SetOption, with_settings
 from hulk.domain.cluster import Cluster, Link, Machine, Origin, pair
 from hulk.text import one_line
 from hulk.units import format_bandwidth, format_money, format_size, format_time
@@ -17,11 +19,14 @@ from hulk.units import format_bandwidth, format_money, format_size, format_time
 _MOST_COLUMNS = 16
 
 
-def show(cluster: Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")]) -> None:
+def show(
+    cluster: Annotated[str, typer.Argument(help="a cluster file, or the name of a bundled cluster")],
+    settings: SetOption = None,
+) -> None:
     """Print a cluster: its regions and machines, a latency table, what is measured and what is estimated."""
     from hulk.io.cluster_file import load_cluster
 
-    render(load_cluster(cluster), console())
+    render(with_settings(load_cluster(cluster), settings, quiet=False), console())
 
 
 def render(cluster: Cluster, screen: Console) -> None:
@@ -39,6 +44,7 @@ def render(cluster: Cluster, screen: Console) -> None:
     screen.print()
     _machines(cluster, screen)
     screen.print()
+    _own_gpus(cluster, screen)
     _latencies(cluster, screen)
     screen.print()
     _origins(cluster, screen)
@@ -71,6 +77,14 @@ def _machines(cluster: Cluster, screen: Console) -> None:
             )
             last = region.name
     screen.print(rows)
+
+
+def _own_gpus(cluster: Cluster, screen: Console) -> None:
+    """The GPU types that the cluster file brings."""
+    if cluster.gpus:
+        screen.print(gpu_table(cluster.gpus, own=True))
+        screen.print(f"GPU types of this cluster's own; {GPU_NOTE}, lowered by a power limit", style="dim")
+        screen.print()
 
 
 def _spec(machine: Machine) -> tuple[float, str, int, float, int, float]:

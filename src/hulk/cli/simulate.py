@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.settings import SetOption, set_json
 
 SeedOption = Annotated[int, typer.Option(help="seed of the jitter", min=0)]
 JitterOption = Annotated[float, typer.Option(help="coefficient of variation of every pass and transfer", min=0, max=2)]
@@ -24,6 +25,7 @@ def simulate(
     contention: ContentionOption = True,
     trace: TraceOption = None,
     engine: EngineOption = "hulk",
+    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play one step of a plan, all jobs side by side, and compare it with the price."""
@@ -40,7 +42,7 @@ def simulate(
     from hulk.units import format_time
 
     runner = engine_named(engine)
-    inputs = load_inputs(plan, cluster, jobs)
+    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json)
     check_output(trace, "--trace")
     announce_compilation()
     by_name = {job.name: job for job in inputs.jobs}
@@ -60,7 +62,7 @@ def simulate(
         write_atomic(trace, json.dumps(to_trace(result)))
     if as_json:
         summary = {name: {"step_s": result.steps[name], "price_s": priced[name]} for name in priced}
-        print_json({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary})
+        print_json({"hulk": "simulation/1", "seed": seed, "jitter": jitter, "jobs": summary} | set_json(settings))
         return
     screen = console()
     rows = table("job", "simulated", "price", "difference", right=("simulated", "price", "difference"))

@@ -91,7 +91,7 @@ LINK_LATENCY = 60e-6
 
 def ring(gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> Ring:
     """What `gpus` cards of this type reach together: as known (at the nearest group size), else from the link."""
-    measured = rings.get(gpu.name) or rings.get(_SAME_BOARD.get(gpu.name, ""))
+    measured = rings.get(gpu.linked) or rings.get(_SAME_BOARD.get(gpu.linked, ""))
     if measured:
         nearest = min(measured, key=lambda size: (abs(size - gpus), -size))
         return measured[nearest]

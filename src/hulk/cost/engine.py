@@ -97,7 +97,7 @@ class Engine:
 
     def reserved(self, gpu: GpuType) -> float:
         """Bytes of one such GPU that no tensor can have."""
-        return self.reserve_of.get(gpu.name, self.reserve)
+        return self.reserve_of.get(gpu.family, self.reserve)
 
     def gradient_bytes(self, precision: Precision) -> int:
         """Bytes of a parameter's gradient while microbatches are added up."""
@@ -109,7 +109,7 @@ class Engine:
 
     def ring_share(self, gpu: GpuType) -> float:
         """Share of the bandwidth between such machines that an all-reduce reaches."""
-        return self.ring_share_of.get(gpu.name, 1.0)
+        return self.ring_share_of.get(gpu.family, 1.0)
 
 
 # A CUDA context with the kernels of PyTorch, cuBLAS and NCCL and a few communicators' buffers take 1 to 1.5 GiB.

@@ -54,7 +54,7 @@ def adding_seconds(params: float, gpu: GpuType, precision: Precision) -> float:
 def settling_seconds(params: float, gpu: GpuType, precision: Precision) -> float:
     """Seconds after an update: gradients set to zero, and 16-bit weights made of the fp32 ones. As `own_times`, where
     it was measured."""
-    if gpu.name not in OWN:
+    if gpu.family not in OWN:
         return 0.0
     return params * (4.0 if precision.bytes == 4 else 10.0) / (gpu.memory_bandwidth * REACHED)
 
@@ -62,7 +62,7 @@ def settling_seconds(params: float, gpu: GpuType, precision: Precision) -> float
 def own_times(time: LayerTime, layer: Layer, gpu: GpuType, how: Conditions, *, again: bool) -> LayerTime:
     """A layer's time in the runtime, from the time that eager PyTorch takes; the same on a GPU type without constants
     of its own. `again`: whether the layer is one that backward computes again."""
-    constants = OWN.get(gpu.name)
+    constants = OWN.get(gpu.family)
     if constants is None:
         return time
     if again:

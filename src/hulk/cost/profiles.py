@@ -45,7 +45,7 @@ class CurveKey(NamedTuple):
         unit = gpu.unit_for(how.precision)
         if unit.bytes != how.precision.bytes:
             return None
-        return cls(model.name, gpu.name, unit, how.attention, model.sequence, how.tensor_parallel, layer.kind)
+        return cls(model.name, gpu.timed, unit, how.attention, model.sequence, how.tensor_parallel, layer.kind)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,8 @@ def pair(a: str, b: str) -> tuple[str, str]:
 @dataclass(frozen=True)
 class Cluster:
     """One snapshot. Links live at region level (`region_links`, with (r, r) for inside a region); `machine_links` holds
-    the exceptions, so that ten thousand machines need no matrix of machines. Keys are made by `pair`."""
+    the exceptions, so that ten thousand machines need no matrix of machines. Keys are made by `pair`. `gpus` are the
+    GPU types of its own: those that no catalogue has."""
 
     name: str
     regions: tuple[Region, ...]
@@ -96,6 +97,7 @@ class Cluster:
     machine_links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
     about: str = ""
     sources: tuple[str, ...] = ()
+    gpus: tuple[GpuType, ...] = ()
 
     @cached_property
     def _machines_by_name(self) -> dict[str, Machine]:

@@ -39,9 +39,21 @@ _FALLBACKS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """Of a GPU type that a cluster file brings: the known type that it is a variation of ("": of none), whether it
+    takes as long as that one and is linked like it, and the limit in watts (None: none) that lowered its rates."""
+
+    like: str = ""
+    same_speed: bool = False
+    same_link: bool = False
+    power_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuType:
     """One kind of card. `memory` in bytes, `memory_bandwidth` and `link_bandwidth` in bytes/s, `rates` in FLOP/s
-    (dense matrix peak), `price` in dollars a second. `link_bandwidth` is per GPU and direction, inside a machine."""
+    (dense matrix peak), `price` in dollars a second, `power` in watts (None: not known). `link_bandwidth` is per GPU
+    and direction, inside a machine. `own`: where the type is a cluster file's, and not of the catalogue."""
 
     name: str
     memory: float
@@ -53,6 +65,24 @@ class GpuType:
     label: str = ""
     capability: str = ""
     source: str = ""
+    power: float | None = None
+    own: Own | None = None
+
+    @property
+    def family(self) -> str:
+        """The type whose constants hold here (shares of the peaks, memory that is taken): its own name, or the name of
+        the type that it is a variation of."""
+        return self.own.like if self.own is not None and self.own.like else self.name
+
+    @property
+    def linked(self) -> str:
+        """The type whose measured links inside a machine are those of this one."""
+        return self.family if self.own is None or self.own.same_link else self.name
+
+    @property
+    def timed(self) -> str:
+        """The type whose measured layer times are those of this one."""
+        return self.linked if self.own is None or self.own.same_speed else self.name
 
     def unit_for(self, precision: Precision) -> Precision:
         """The precision whose unit does this precision's matrix work here: the precision itself, or a fallback."""

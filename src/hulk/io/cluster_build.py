@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hulk.domain.cluster import Cluster, Machine, Region
+from hulk.domain.gpu import GpuType
 from hulk.errors import InputError, nearest
 from hulk.io.fields import Several
-from hulk.io.gpus import gpu
 from hulk.io.links import Names, build_links
+from hulk.io.own_gpus import gpu_here, own_gpu
 from hulk.io.yamlfile import Document, Loc
 from hulk.units import format_size
 
@@ -45,7 +46,8 @@ def build_cluster(parts: Sequence[Part], *, default_name: str) -> Cluster:
         for name, entry in part.file.regions.items():
             latitude, longitude = entry.at or (None, None)
             regions[name] = Region(name, latitude, longitude, label=entry.label or name, egress=entry.egress)
-    machines, groups = _machines(parts, regions)
+    gpus = _gpus(parts)
+    machines, groups = _machines(parts, regions, gpus)
     if not machines:
         raise last.error("the cluster has no machines", ("machines",))
     names = Names(regions, machines, groups)
@@ -57,12 +59,25 @@ def build_cluster(parts: Sequence[Part], *, default_name: str) -> Cluster:
         region_links=region_links,
         machine_links=machine_links,
         about=next((part.file.about for part in reversed(parts) if part.file.about), ""),
+        gpus=tuple(gpus.values()),
         sources=tuple(dict.fromkeys(source for part in parts for source in part.file.sources)),
     )
 
 
+def _gpus(parts: Sequence[Part]) -> dict[str, GpuType]:
+    """The GPU types that the files bring, by name in lower case."""
+    own: dict[str, GpuType] = {}
+    for part in parts:
+        for index, entry in enumerate(part.file.gpus):
+            try:
+                own[entry.name.lower()] = own_gpu(entry, own)
+            except InputError as error:
+                raise error.at(part.document.where(("gpus", index))) from None
+    return own
+
+
 def _machines(
-    parts: Sequence[Part], regions: dict[str, Region]
+    parts: Sequence[Part], regions: Mapping[str, Region], gpus: Mapping[str, GpuType]
 ) -> tuple[dict[str, Machine], dict[str, tuple[str, ...]]]:
     """All machines by name, and the machine groups (entries with a count above 1) with their machines' names."""
     machines: dict[str, Machine] = {}
@@ -70,7 +85,7 @@ def _machines(
     for part in parts:
         for index, entry in enumerate(part.file.machines):
             loc: Loc = ("machines", index)
-            template = _template(part, entry, loc, regions)
+            template = _template(part, entry, loc, regions, gpus)
             if len(machines) + entry.count > MAX_MACHINES:
                 raise part.error(f"more than {MAX_MACHINES} machines in all", (*loc, "count"))
             members = _members(entry)
@@ -91,16 +106,18 @@ def _members(entry: MachineEntry) -> tuple[str, ...]:
     return tuple(f"{entry.name}-{number}" for number in range(1, entry.count + 1))
 
 
-def _template(part: Part, entry: MachineEntry, loc: Loc, regions: dict[str, Region]) -> Machine:
+def _template(
+    part: Part, entry: MachineEntry, loc: Loc, regions: Mapping[str, Region], gpus: Mapping[str, GpuType]
+) -> Machine:
     """The machine that the entry describes; a group's machines differ from it by name."""
     if entry.region not in regions:
         raise part.error(f"unknown region {entry.region!r}", (*loc, "region"), nearest(entry.region, regions))
     try:
-        kind = gpu(entry.gpu)
+        kind = gpu_here(entry.gpu, gpus)
     except InputError as error:
         raise part.error(error.message, (*loc, "gpu"), error.hint) from None
     if entry.memory is not None and entry.memory > 1.1 * kind.memory:
-        hint = "memory is that of one GPU, not of the machine"
+        hint = "memory is that of one GPU, not of the machine; a GPU with more is one of gpus: {name: …, like: …}"
         raise part.error(f"a {kind.name} has {format_size(kind.memory)}", (*loc, "memory"), hint)
     cards = entry.network or Several(1, DEFAULT_NETWORK)
     return Machine(

@@ -16,6 +16,7 @@ from hulk.errors import InputError
 from hulk.io.cluster_build import Part, build_cluster
 from hulk.io.fields import Entry, Flag, Name, Number, Quantity, Several, Stated, Text, validate, whole
 from hulk.io.files import find_file
+from hulk.io.own_gpus import MAX_OWN_GPUS, OwnGpuEntry
 from hulk.io.yamlfile import Document, read_document
 from hulk.units import Dimension
 
@@ -29,6 +30,8 @@ Latency = Annotated[Stated, Quantity(Dimension.TIME, "120 ms", most=60.0, zero=T
 FlowBandwidth = Annotated[Stated, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0, stated=True)]
 Cards = Annotated[Several, Quantity(Dimension.BANDWIDTH, "200 Gbit/s", most=1e14, least=1.0, several=MAX_CARDS)]
 Bandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0)]
+Memory = Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14, least=2.0**20)]
+Price = Annotated[float, Quantity(Dimension.HOURLY, "16 $/h", most=1e4, zero=True)]
 Egress = Annotated[float, Quantity(Dimension.VOLUME_PRICE, "0.09 $/GB", most=1e-3, zero=True)]
 
 
@@ -60,15 +63,15 @@ class MachineEntry(Entry):
     region: Name
     """The region it is in."""
     gpu: Text
-    """The GPU type, as `hulk list gpus` lists them."""
+    """The GPU type, as `hulk list gpus` lists them, or one of `gpus`."""
     gpus: Annotated[int, whole(1, MAX_GPUS)]
     """GPUs in one machine."""
-    memory: Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14, least=2.0**20)] | None = None
+    memory: Memory | None = None
     """Memory of one GPU, where it is not the type's usual."""
     network: Cards | None = None
     """What the machine's network card does, per direction; 25 Gbit/s if not given. "8 x 200 Gbit/s": eight cards; one
     flow goes through one of them."""
-    price: Annotated[float, Quantity(Dimension.HOURLY, "16 $/h", most=1e4, zero=True)] | None = None
+    price: Price | None = None
     """Price of the whole machine; the GPU type's price times the GPUs if not given."""
 
 
@@ -143,6 +146,8 @@ class ClusterFile(Entry):
     """Where the figures come from."""
     regions: dict[Name, RegionEntry] = Field(default_factory=dict, max_length=MAX_REGIONS)
     """The regions by name."""
+    gpus: Annotated[list[OwnGpuEntry], FailFast(), Field(max_length=MAX_OWN_GPUS)] = Field(default_factory=list)
+    """GPU types that Hulk does not know, and variations of those that it knows."""
     machines: Annotated[list[MachineEntry], FailFast()] = Field(default_factory=list)
     """The machines."""
     links: Annotated[list[LinkEntry], FailFast()] = Field(default_factory=list)

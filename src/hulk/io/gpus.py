@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,13 +16,21 @@ from hulk.io.files import data_path
 from hulk.io.yamlfile import Document, read_document
 from hulk.units import Dimension
 
-Rate = Annotated[float, Quantity(Dimension.RATE, "312 TFLOP/s", most=1e18)]
+# Wider than anything that is sold, narrow enough to catch a slip of the unit.
+Rate = Annotated[float, Quantity(Dimension.RATE, "312 TFLOP/s", most=1e17, least=1e9)]
+Memory = Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=4e12, least=2.0**28)]
+MemoryBandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "2 TB/s", most=1e14, least=1e9)]
+LinkBandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "300 GB/s", most=1e14, least=1e6)]
+LinkKind = Literal["nvlink", "pcie"]
+Rent = Annotated[float, Quantity(Dimension.HOURLY, "2.50 $/h", most=1e3, zero=True)]
+Power = Annotated[float, Quantity(Dimension.POWER, "400 W", most=1e4, least=1.0)]
+Capability = Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")]
 
 
-class RatesEntry(Entry):
-    """Peak dense matrix rates by precision; a precision that the card has no unit for is left out."""
+class SomeRates(Entry):
+    """Peak dense matrix rates by precision."""
 
-    fp32: Rate
+    fp32: Rate | None = None
     """Plain single precision."""
     tf32: Rate | None = None
     """fp32 storage, tensor core products."""
@@ -34,12 +42,28 @@ class RatesEntry(Entry):
     """8 bits, fp32 accumulation."""
 
 
-class GpuLinkEntry(Entry):
+class RatesEntry(SomeRates):
+    """Peak dense matrix rates by precision; a precision that the card has no unit for is left out."""
+
+    fp32: Rate
+    """Plain single precision."""
+
+
+class SomeLink(Entry):
     """How the GPUs of one machine are connected."""
 
-    kind: Text
+    kind: LinkKind | None = None
     """nvlink or pcie."""
-    bandwidth: Annotated[float, Quantity(Dimension.BANDWIDTH, "300 GB/s", most=1e14)]
+    bandwidth: LinkBandwidth | None = None
+    """Per GPU and direction."""
+
+
+class GpuLinkEntry(SomeLink):
+    """How the GPUs of one machine are connected."""
+
+    kind: LinkKind
+    """nvlink or pcie."""
+    bandwidth: LinkBandwidth
     """Per GPU and direction."""
 
 
@@ -52,17 +76,19 @@ class GpuEntry(Entry):
     """The vendor's name."""
     aliases: list[Name] = Field(default_factory=list)
     """Other names that mean the same."""
-    capability: Text
+    capability: Capability
     """CUDA compute capability."""
-    memory: Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14)]
+    memory: Memory
     """Memory of one GPU, as its driver reports it."""
-    memory_bandwidth: Annotated[float, Quantity(Dimension.BANDWIDTH, "2 TB/s", most=1e15)]
+    memory_bandwidth: MemoryBandwidth
     """Peak memory bandwidth."""
     rates: RatesEntry
     """Peak matrix rates."""
     link: GpuLinkEntry
     """How the GPUs of one machine are connected."""
-    price: Annotated[float, Quantity(Dimension.HOURLY, "2.50 $/h", most=1e3, zero=True)]
+    power: Power | None = None
+    """What the card may draw, as its datasheet says."""
+    price: Rent
     """Rent of one GPU; cluster files may override it."""
     price_source: Text = ""
     """Where the price comes from."""
@@ -104,17 +130,23 @@ def gpu(name: str) -> GpuType:
     return found
 
 
+def rates_of(entry: SomeRates | None) -> dict[Precision, float]:
+    """The rates that an entry gives, in FLOP/s; none without one."""
+    found = {precision: getattr(entry, precision.value, None) for precision in Precision}
+    return {precision: rate for precision, rate in found.items() if rate is not None}
+
+
 def _type(entry: GpuEntry) -> GpuType:
-    rates = {precision: getattr(entry.rates, precision.value) for precision in Precision}
     return GpuType(
         name=entry.name,
         memory=entry.memory,
         memory_bandwidth=entry.memory_bandwidth,
-        rates={precision: rate for precision, rate in rates.items() if rate is not None},
+        rates=rates_of(entry.rates),
         link_bandwidth=entry.link.bandwidth,
         link_kind=entry.link.kind,
         price=entry.price,
         label=entry.label,
         capability=entry.capability,
         source=entry.source,
+        power=entry.power,
     )

@@ -27,10 +27,15 @@ def load_joined(
             raise InputError(f"machine {min(twice)!r} joins twice", where=document.where())
         if not new:
             raise InputError("no machine in this file", where=document.where(), hint="write: machines: [{name: …}]")
+        gpus = {gpu.name.lower(): gpu for gpu in cluster.gpus}
+        for gpu in grown.gpus:
+            if gpus.setdefault(gpu.name.lower(), gpu) != gpu:
+                raise InputError(f"GPU {gpu.name!r} is another one elsewhere", where=document.where())
         joined |= new
         # What was known of the cluster stays as it was; only what is new is taken over.
         cluster = replace(
             cluster,
+            gpus=tuple(gpus.values()),
             regions=(*cluster.regions, *(r for r in grown.regions if r not in cluster.regions)),
             region_links={**grown.region_links, **cluster.region_links},
             machine_links={

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import FailFast, Field
 
 from hulk.domain.cluster import Cluster, Link, Machine, pair
+from hulk.domain.gpu import GpuType
 from hulk.domain.plan import Plan
 from hulk.io.fields import Entry, Flag, Name, whole
 from hulk.units import Dimension, written
@@ -37,6 +38,8 @@ class MachineFacts(Entry):
     """What the network card did, per direction."""
     price: Fact
     """Price of one machine."""
+    figures: Annotated[str, Field(max_length=400)] = ""
+    """What the GPU did, where its type is the cluster's own: a name of the catalogue says it by itself."""
 
 
 class LinkFacts(Entry):
@@ -105,7 +108,17 @@ def _machine(machine: Machine) -> MachineFacts:
         memory=written(machine.memory, Dimension.SIZE),
         network=_written_cards(machine),
         price=written(machine.price, Dimension.HOURLY),
+        figures="" if machine.gpu.own is None else _figures(machine.gpu),
     )
+
+
+def _figures(gpu: GpuType) -> str:
+    """What a price depends on, of a GPU type that no catalogue has."""
+    rates = ", ".join(f"{name} {rate / 1e12:.4g}" for name, rate in sorted(gpu.rates.items()))
+    memory, link = (f"{rate / 1e9:.4g} GB/s" for rate in (gpu.memory_bandwidth, gpu.link_bandwidth))
+    like = "" if gpu.family == gpu.name else f"like {gpu.family}, "
+    kind = f", capability {gpu.capability}" if gpu.capability else ""
+    return f"{like}TFLOP/s {rates}, memory {memory}, {gpu.link_kind} {link}{kind}"
 
 
 def _written_cards(machine: Machine) -> str:
@@ -140,6 +153,8 @@ def _machine_differences(facts: MadeFor, cluster: Cluster) -> Iterator[str]:
             here = _machine(cluster.machine(name))
             if (group.gpu, group.gpus, group.memory) != (here.gpu, here.gpus, here.memory):
                 yield f"{name} had {_cards(group)}, here it has {_cards(here)}"
+            elif group.figures != here.figures:
+                yield f"the {here.gpu} of {name} was {group.figures}; here it is {here.figures}"
             elif group.region != here.region:
                 yield f"{name} was in {group.region}, here it is in {here.region}"
             elif group.network != here.network:
@@ -174,8 +189,9 @@ def _fingerprint(names: Iterable[str], cluster: Cluster) -> str:
     regions = sorted(set(at))
     ways = [(a, b) for a, b in combinations_with_replacement(regions, 2) if a != b or at.count(a) > 1]
     exceptions = {ends: link for ends, link in cluster.machine_links.items() if machines.keys() >= set(ends)}
+    known = {name: _machine(machine) for name, machine in machines.items()}
     facts = [
-        {name: _machine(machine).model_dump(exclude={"names"}) for name, machine in machines.items()},
+        {name: machine.model_dump(exclude={"names"}, exclude_defaults=True) for name, machine in known.items()},
         {name: f"{cluster.region(name).egress:.6g}" for name in regions},
         {" ".join(way): _everything(cluster.region_link(*way)) for way in ways},
         {" ".join(ends): _everything(link) for ends, link in sorted(exceptions.items())},
