@@ -36,11 +36,12 @@ from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.request import Request
 from hulk.search.shape.anneal import polish
-from hulk.search.shape.arrange import arrange
+from hulk.search.shape.arrange import Found, arrange
 from hulk.search.shape.polisher import Polisher
 from hulk.search.skeleton import Skeleton, Slot
 from hulk.search.state import State
 from hulk.search.story import Story
+from hulk.search.uniform import best_uniform
 
 # Shares of the time limit: until machines are dealt out, until they are once more without jobs that must wait, until
 # each group's shape was searched more widely, until the race is over, until the winner has cooled, again and again.
@@ -59,6 +60,7 @@ _CHOICES, _WAYS, _FOR_DEALS = 8, 0.3, 0.2
 _SLACKS = (0.003, 0.02, 0.1, 0.3)
 # A plan that plays by this factor slower than the search took it for is not taken unseen.
 _NOT_AS_SEARCHED = 1.03
+_LEAST_REGULAR, _MOST_REGULAR = 16, 2048  # GPUs of one kind for which regular plans are gone through
 _FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
@@ -296,13 +298,26 @@ def _first_states(polisher: Polisher, evaluations: int, network: Proposing | Non
 def _rearrange(polisher: Polisher, state: State, job: int, space: JobSpace) -> None:
     """A job in the best shape on its machines, where that is better than the one it has."""
     skeleton = state.skeletons[job]
-    better = arrange(space, sorted(skeleton.machines)) if skeleton else None
-    if better is None or not better[1].runs:
+    if skeleton is None:
         return
-    trial = state.copy()
-    trial.apply({job: better[0]}, {job: better[1].seconds})
-    if polisher.score(trial) < polisher.score(state):
-        state.apply({job: better[0]}, {job: better[1].seconds})
+    machines = sorted(skeleton.machines)
+    for better in (arrange(space, machines), _regular(space, machines)):
+        if better is None or not better[1].runs:
+            continue
+        trial = state.copy()
+        trial.apply({job: better[0]}, {job: better[1].seconds})
+        if polisher.score(trial) < polisher.score(state):
+            state.apply({job: better[0]}, {job: better[1].seconds})
+
+
+def _regular(space: JobSpace, machines: Sequence[int]) -> Found | None:
+    """The best regular plan where machines are all alike and enough for it to matter: what others would start from."""
+    hosts = [space.cluster.machines[machine] for machine in machines]
+    gpus = sum(host.gpus for host in hosts)
+    if len({(host.gpu.name, host.gpus) for host in hosts}) > 1 or not _LEAST_REGULAR <= gpus <= _MOST_REGULAR:
+        return None
+    found = best_uniform(space, machines)
+    return None if found is None else (found.skeleton, space.result(found.skeleton))
 
 
 def _telling(progress: Progress | None, begin: float) -> Callable[[Score], None] | None:

@@ -100,14 +100,20 @@ def _options(plan: JobPlan, price: JobPrice) -> str:
     return ", ".join([shape, *words_of(plan.options, plan.shape)])
 
 
-def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
-    """Every shape of pipeline once, in words, with how many more are like it."""
+def alike(price: JobPrice) -> list[list[int]]:
+    """The pipelines in groups of one shape: the same layers on the same GPUs of the same regions."""
     shapes: dict[tuple[object, ...], list[int]] = {}
     for row, stages in enumerate(price.pipelines):
         key = tuple((s.region, s.gpu, s.ranks, s.first, s.last) for s in stages)
         shapes.setdefault(key, []).append(row)
+    return list(shapes.values())
+
+
+def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
+    """Every shape of pipeline once, in words, with how many more are like it."""
+    shapes = alike(price)
     lines: list[str] = []
-    for rows in list(shapes.values())[:_MOST_SHAPES]:
+    for rows in shapes[:_MOST_SHAPES]:
         first = price.pipelines[rows[0]]
         shares = sorted(plan.pipelines[row].microbatches for row in rows)
         share = f"{shares[0]}" if shares[0] == shares[-1] else f"{shares[0]} to {shares[-1]}"
@@ -125,7 +131,7 @@ def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
         others = dict.fromkeys(s.machine for row in rows[1:] for s in price.pipelines[row] if s.machine not in own)
         if others:
             lines.append(f"{indent}the others also on {some(others)}")
-    left = sum(len(rows) for rows in list(shapes.values())[_MOST_SHAPES:])
+    left = sum(len(rows) for rows in shapes[_MOST_SHAPES:])
     if left:
         lines.append(f"and {count(left, 'pipeline')} of {len(shapes) - _MOST_SHAPES} other shapes")
     return lines

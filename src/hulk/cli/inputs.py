@@ -12,7 +12,9 @@ from hulk.cost.compute import ComputeModel
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import Plan
+from hulk.domain.plan import Plan, idle_machines
+from hulk.domain.regular import parse_regular, regular_plan
+from hulk.errors import InputError, nearest
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.plan_file import load_plan_for
@@ -36,6 +38,24 @@ def load_inputs(
     base, work = load_cluster(cluster), load_jobs(jobs)
     machines = with_settings(base, settings, quiet=quiet)
     loaded = Inputs(read_plan(plan, machines, base), machines, work, ComputeModel(bundled_profiles()))
+    check_plan(loaded.plan, loaded.cluster, loaded.jobs)
+    return loaded
+
+
+def load_regular(
+    layout: str, job: str | None, cluster: str, jobs: str, settings: Sequence[str] | None, *, quiet: bool
+) -> Inputs:
+    """The regular plan that a layout stands for, for the only job of a file or the one that is named."""
+    regular = parse_regular(layout)
+    machines, work = with_settings(load_cluster(cluster), settings, quiet=quiet), load_jobs(jobs)
+    chosen = [each for each in work if job in (None, each.name)]
+    if job is not None and not chosen:
+        raise InputError(f"--job {job!r}: no such job", hint=nearest(job, [each.name for each in work]))
+    if len(chosen) > 1:
+        raise InputError(f"--layout is for one job, and there are {len(chosen)}", hint="name one with --job")
+    own = regular_plan(regular, chosen[0], machines)
+    plan = Plan({chosen[0].name: own}, idle_machines([own], [machine.name for machine in machines.machines]))
+    loaded = Inputs(plan, machines, (chosen[0],), ComputeModel(bundled_profiles()))
     check_plan(loaded.plan, loaded.cluster, loaded.jobs)
     return loaded
 

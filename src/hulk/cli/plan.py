@@ -50,6 +50,9 @@ PinOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: the job 
 WorkersOption = Annotated[int, typer.Option(min=1, max=64, help="searches side by side; the best one counts")]
 AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a machine from a job")]
 NoGnnOption = Annotated[bool, typer.Option("--no-gnn", help="search without the graph network's proposals")]
+UniformOption = Annotated[
+    bool, typer.Option("--uniform", help="pipelines all alike, one set of degrees, an even cut: what most engines run")
+]
 PolicyOption = Annotated[str, typer.Option(help="search, or paper: one shot of the network deals the machines out")]
 
 _HURRIED = (
@@ -76,6 +79,7 @@ def plan(
     workers: WorkersOption = WORKERS,
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
+    uniform: UniformOption = False,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
     settings: SetOption = None,
@@ -108,10 +112,12 @@ def plan(
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
     announce_compilation(search=True)
+    notes: Sequence[str] = ()
     if exact:
         from hulk.search.exact import solve_exactly
 
-        refuse_with_exact({"--pin": bool(pin), "--cheapest, --max-cost and --min-throughput": objective.needs_money})
+        money = "--cheapest, --max-cost and --min-throughput"
+        refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
         hurried = False
     else:
@@ -124,11 +130,13 @@ def plan(
         with told(verbose):
             result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
         best, hurried = result.plan, result.hurried
+        if uniform:
+            best, notes = _uniform(request, best)
     price = price_plan(best, machines, work, compute=compute, engine=runner)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
-    answer = _Answer(best, price, machines, work, broken, hurried, out)
+    answer = _Answer(best, price, machines, work, broken, hurried, out, notes)
     if as_json:
         _print_json(answer, settings)
     else:
@@ -162,6 +170,28 @@ class _Answer:
     broken: Sequence[str]
     hurried: bool
     out: str | None
+    notes: Sequence[str] = ()
+
+
+def _uniform(request: Request, free: Plan) -> tuple[Plan, list[str]]:
+    """A plan with regular pipelines alone, and in words what that costs each job."""
+    from hulk.cost.price import price_plan
+    from hulk.cost.report import JobPrice
+    from hulk.search.uniform import made_uniform
+    from hulk.units import format_time
+
+    made, notes = made_uniform(request, free), []
+    one, other = (
+        price_plan(plan, request.cluster, request.jobs, compute=request.compute, engine=request.engine).jobs
+        for plan in (made, free)
+    )
+    for job in request.jobs:
+        regular, best = one.get(job.name), other.get(job.name)
+        if isinstance(regular, JobPrice) and isinstance(best, JobPrice):
+            took, instead = format_time(regular.step), format_time(best.step)
+            more = regular.step / best.step - 1.0
+            notes.append(f"{job.name}: {took} a step with pipelines all alike, {instead} without that: {more:+.1%}")
+    return made, notes
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:
@@ -173,6 +203,7 @@ def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:
         "plan": json.loads(dump_plan(answer.plan, cluster=answer.cluster)),
         "price": to_json(answer.price),
         "broken": list(answer.broken),
+        **({"notes": list(answer.notes)} if answer.notes else {}),
         "ended_early": answer.hurried,
     }
     print_json(document | set_json(settings))
@@ -187,6 +218,8 @@ def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:
     screen, gpus = console(), tuple(load_gpus().values())
     hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus, engine=engine)
     render_plan(answer.plan, answer.price, answer.cluster, answer.jobs, hints, screen)
+    for words in answer.notes:
+        screen.print(words)
     if answer.hurried:
         screen.print(_HURRIED, style="dim")
     for words in answer.broken:

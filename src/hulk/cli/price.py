@@ -12,11 +12,22 @@ from hulk.cli.settings import SetOption, set_json
 from hulk.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from hulk.cost.report import JobPrice, PlanPrice
 
 PlanArgument = Annotated[str, typer.Argument(help="a plan file (JSON)")]
+OptionalPlan = Annotated[str | None, typer.Argument(help="a plan file (JSON); or --layout")]
+LayoutOption = Annotated[
+    str | None,
+    typer.Option("--layout", help="a regular plan without a file, such as 'tp8 pp4 dp4 mb1 sp fsdp'"),
+]
+JobOption = Annotated[str | None, typer.Option("--job", help="the job that --layout is for, where there are several")]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="the price also where memory is too small; what does not fit is listed")
+]
 ClusterOption = Annotated[str, typer.Option("--cluster", "-c", help="a cluster file, or the name of a bundled one")]
 JobsOption = Annotated[str, typer.Option("--jobs", "-j", help="a jobs file, or the name of a bundled one")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON object for programs")]
@@ -25,38 +36,68 @@ EngineOption = Annotated[
 ]
 
 
+_LONG = 48  # stages up to which each has a line of its own
+_MOST_FULL = 8  # stages that do not fit which are listed
+
+
 def price(
-    plan: PlanArgument,
     cluster: ClusterOption,
     jobs: JobsOption,
+    plan: OptionalPlan = None,
+    layout: LayoutOption = None,
+    job: JobOption = None,
     engine: EngineOption = "hulk",
     headroom: HeadroomOption = None,
+    anyway: AnywayOption = False,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a plan's step time with its breakdown, the memory of every stage, the cost, and the bottleneck in words."""
     from hulk.cli.headroom import with_headroom
-    from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cli.inputs import announce_compilation, load_inputs, load_regular
     from hulk.cost.engine import engine_named
-    from hulk.cost.price import price_plan
+    from hulk.cost.price import price_anyway, price_plan
+    from hulk.errors import InputError
 
     runner = with_headroom(engine_named(engine), headroom)
-    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json)
+    if (plan is None) == (layout is None):
+        raise InputError("a plan file or --layout is needed, one of the two", hint="hulk price --help")
+    if plan is not None and job is not None:
+        raise InputError("--job is for --layout", hint="leave it out: a plan file says which jobs it has")
+    if layout is not None:
+        inputs = load_regular(layout, job, cluster, jobs, settings, quiet=as_json)
+    else:
+        inputs = load_inputs(plan or "", cluster, jobs, settings, quiet=as_json)
     announce_compilation()
-    result = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
+    priced = price_anyway if anyway else price_plan
+    result = priced(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     if as_json:
         from hulk.cli.screen import print_json
 
-        print_json(to_json(result) | set_json(settings))
+        print_json(to_json(result, runner.headroom) | set_json(settings))
     else:
         from hulk.cli.screen import console
 
-        render(result, console())
-    if not result.feasible:
+        render(result, console(), runner.headroom)
+    if not result.feasible or any(over_full(result, runner.headroom)):
         raise typer.Exit(code=3)
 
 
-def to_json(result: PlanPrice) -> dict[str, object]:
+def over_full(result: PlanPrice, headroom: float = 0.0) -> Iterator[str]:
+    """Every stage that needs more than its GPU has, less the share of it that is to stay free, in words."""
+    from hulk.cost.report import JobPrice
+    from hulk.units import format_size
+
+    for name, job in result.jobs.items():
+        for p, pipeline in enumerate(job.pipelines if isinstance(job, JobPrice) else (), start=1):
+            for s, stage in enumerate(pipeline, start=1):
+                if stage.memory.used > stage.memory.capacity * (1.0 - headroom):
+                    needs, has = format_size(stage.memory.used), format_size(stage.memory.capacity)
+                    free = f", {headroom:.3g} of it to stay free" if headroom else ""
+                    yield f"{name}: stage {p}.{s} on {stage.machine} needs {needs} of {has}{free}"
+
+
+def to_json(result: PlanPrice, headroom: float = 0.0) -> dict[str, object]:
     """The price for programs: seconds, bytes, dollars."""
     from hulk.cost.report import JobPrice
 
@@ -80,10 +121,16 @@ def to_json(result: PlanPrice) -> dict[str, object]:
                 [asdict(stage) | {"memory_used": stage.memory.used} for stage in pipeline] for pipeline in job.pipelines
             ],
         }
-    return {"hulk": "price/1", "jobs": jobs, "waiting": dict(result.waiting), "idle": list(result.idle)}
+    return {
+        "hulk": "price/1",
+        "jobs": jobs,
+        "waiting": dict(result.waiting),
+        "idle": list(result.idle),
+        **({"does_not_fit": full} if (full := list(over_full(result, headroom))) else {}),
+    }
 
 
-def render(result: PlanPrice, screen: Console) -> None:
+def render(result: PlanPrice, screen: Console, headroom: float = 0.0) -> None:
     """Draw the price of a plan."""
     from hulk.cli.screen import styled
     from hulk.cost.report import JobPrice
@@ -95,6 +142,11 @@ def render(result: PlanPrice, screen: Console) -> None:
             why = f" ({job.obstacle}): {one_line(job.reason)}"
             screen.print(styled((name, "bold"), ": ", ("cannot run", "red"), why))
         screen.print()
+    full = list(over_full(result, headroom))
+    for words in full[:_MOST_FULL]:
+        screen.print(f"does not fit: {words}", style="red")
+    if len(full) > _MOST_FULL:
+        screen.print(f"and {len(full) - _MOST_FULL} more stages do not fit", style="red")
     for name, reason in result.waiting.items():
         screen.print(styled((name, "bold"), f" waits: {one_line(reason)}"))
     if result.idle:
@@ -102,6 +154,7 @@ def render(result: PlanPrice, screen: Console) -> None:
 
 
 def _job(job: JobPrice, screen: Console) -> None:
+    from hulk.cli.answer import alike
     from hulk.cli.screen import bar, styled, table
     from hulk.units import format_count, format_money, format_size, format_time
 
@@ -121,7 +174,11 @@ def _job(job: JobPrice, screen: Console) -> None:
         "stage", "layers", "on", "region", "fwd", "bwd", "busy", "to next", "memory", "of",
         right=("fwd", "bwd", "busy", "to next", "memory", "of"),
     )  # fmt: skip
-    for p, pipeline in enumerate(job.pipelines, start=1):
+    shapes = [[row] for row in range(len(job.pipelines))]
+    if sum(map(len, job.pipelines)) > _LONG:
+        shapes = alike(job)
+    for rows_alike in shapes:
+        p, pipeline = rows_alike[0] + 1, job.pipelines[rows_alike[0]]
         for s, stage in enumerate(pipeline, start=1):
             send = stage.send_latency + stage.send_wire
             full = stage.memory.used / stage.memory.capacity
@@ -137,6 +194,8 @@ def _job(job: JobPrice, screen: Console) -> None:
                 f"{format_size(stage.memory.used)} ({full:.0%})",
                 format_size(stage.memory.capacity),
             )
+        if len(rows_alike) > 1:
+            rows.add_row(f"and {len(rows_alike) - 1} more pipelines like {p}", *[""] * 9)
     screen.print(rows)
     screen.print(f"bottleneck: {job.bottleneck}")
     origins = ", ".join(f"{count} {origin}" for origin, count in sorted(job.times.items()))

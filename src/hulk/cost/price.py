@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan
 
+_ENOUGH = 1e18  # bytes that no stage needs
 LARGE = 300
 """Stages of a plan beyond which playing it takes about a second."""
 
@@ -87,6 +89,25 @@ def price_plan(
     played = {one.job.name: its for one, its in zip(ready, play(ready), strict=True)}
     prices = {name: one if isinstance(one, Infeasible) else _price(one, played[name]) for name, one in found.items()}
     return PlanPrice(jobs=prices, waiting=dict(plan.waiting), idle=plan.idle)
+
+
+def price_anyway(
+    plan: Plan, cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine = HULK
+) -> PlanPrice:
+    """The same as if every GPU had memory enough; each stage's memory still says what its GPU has."""
+    roomy = replace(cluster, machines=tuple(replace(machine, memory=_ENOUGH) for machine in cluster.machines))
+    found = price_plan(plan, roomy, jobs, compute=compute, engine=engine)
+
+    def true(stage: StagePrice) -> StagePrice:
+        return replace(stage, memory=replace(stage.memory, capacity=cluster.machine(stage.machine).memory))
+
+    prices = {
+        name: one
+        if isinstance(one, Infeasible)
+        else replace(one, pipelines=tuple(tuple(map(true, pipeline)) for pipeline in one.pipelines))
+        for name, one in found.jobs.items()
+    }
+    return replace(found, jobs=prices)
 
 
 def _breakdown(

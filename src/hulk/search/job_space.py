@@ -200,12 +200,12 @@ class JobSpace:
     def _fit(self, skeleton: Skeleton) -> tuple[Result, Encoded, Durations]:
         encoded = self.encode(skeleton)
         stages = len(encoded.machine)
-        out, scratch = self._room(stages)
+        out, scratch = self.room(stages)
         total = self.job.global_batch // skeleton.options.microbatch_size
         found = Result(*fit(self.tables(skeleton.normal_options), encoded, out, scratch, total, np.inf))
         return found, encoded, out
 
-    def _room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:
+    def room(self, stages: int) -> tuple[Durations, NDArray[np.float64]]:
         """Arrays to work in, kept for the sizes that come again and again."""
         if stages > _LARGE:
             return empty_durations(stages), np.zeros((2, stages))

@@ -1,0 +1,137 @@
+"""Regular plans: one set of degrees for all pipelines and an even cut, as most engines run them and people write them,
+"tp8 pp4 dp4 mb1 sp fsdp"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.model import LayerKind
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
+from hulk.domain.plan import JobPlan, Pipeline, Stage
+from hulk.errors import InputError, PlanError, nearest
+
+_DEGREE = re.compile(r"(tp|pp|dp|mb)=?([1-9][0-9]{0,5})")
+
+
+class Order(StrEnum):
+    """Which of the two varies faster over GPUs, after tensor parallelism: `pp-dp` keeps a pipeline's stages beside each
+    other, `dp-pp` the replicas of a stage (Megatron-LM's default)."""
+
+    STAGES_NEAR = "pp-dp"
+    REPLICAS_NEAR = "dp-pp"
+
+
+_WORDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
+    {
+        "sp": ("sequence_parallel", True),
+        "zero1": ("sharding", Sharding.OPTIMIZER),
+        "zero2": ("sharding", Sharding.GRADIENTS),
+        "zero3": ("sharding", Sharding.PARAMETERS),
+        "fsdp": ("sharding", Sharding.PARAMETERS),
+        "recompute": ("recompute", Recompute.FULL),
+        **{f"recompute-{value}": ("recompute", value) for value in Recompute},
+        **{str(value): ("sync", value) for value in Sync},
+        **{str(value): ("order", value) for value in Order},
+    }
+)
+HINT = (
+    "write degrees and words such as 'tp8 pp4 dp4 mb1 sp fsdp': tpN, ppN, dpN, mbN (sequences of a microbatch), "
+    f"{', '.join(_WORDS)}, or a schedule (gpipe, 1f1b, 1f1b+4)"
+)
+
+
+@dataclass(frozen=True)
+class Regular:
+    """Degrees of a regular plan. `data` None: as many replicas as there are GPUs for."""
+
+    tensor: int
+    stages: int
+    data: int | None
+    options: Options
+    order: Order = Order.STAGES_NEAR
+
+
+def parse_regular(text: str) -> Regular:
+    """The layout a person wrote; InputError otherwise."""
+    degrees: dict[str, int] = {}
+    chosen: dict[str, Any] = {}
+    for word in text.lower().replace(",", " ").split():
+        name, value = _word(word)
+        into: dict[str, Any] = degrees if name in ("tp", "pp", "dp", "mb") else chosen
+        if name in into:
+            raise InputError(f"--layout: {word!r} says again what was said before", hint="say each once")
+        into[name] = value
+    if not degrees and not chosen:
+        raise InputError("--layout says nothing", hint=HINT)
+    order = chosen.pop("order", Order.STAGES_NEAR)
+    options = replace(Options(degrees.get("mb", 1)), **chosen)
+    return Regular(degrees.get("tp", 1), degrees.get("pp", 1), degrees.get("dp"), options, order)
+
+
+def _word(word: str) -> tuple[str, Any]:
+    match = _DEGREE.fullmatch(word)
+    if match:
+        return match.group(1), int(match.group(2))
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        return "schedule", Schedule.parse(word)
+    except PlanError:
+        raise InputError(f"--layout: unknown word {word!r}", hint=nearest(word, _WORDS) or HINT) from None
+
+
+def regular_plan(regular: Regular, job: Job, cluster: Cluster) -> JobPlan:
+    """A regular plan on a cluster's machines in their order, those where the job may run; InputError where degrees do
+    not go with the machines, the layers or the batch."""
+    tensor, stages = regular.tensor, regular.stages
+    hosts = [machine for machine in cluster.machines if job.may_run_in(machine.region)]
+    slots = [
+        (host.name, tuple(range(first, first + tensor)))
+        for host in hosts
+        for first in range(0, host.gpus - tensor + 1, tensor)
+    ]
+    replicas = regular.data or len(slots) // stages
+    if replicas < 1 or stages * replicas > len(slots):
+        raise InputError(
+            f"tp{tensor} pp{stages} dp{max(replicas, 1)} needs {stages * max(replicas, 1)} groups of {tensor} GPUs of "
+            f"one machine, and there are {len(slots)}",
+            hint="smaller degrees, or more machines",
+        )
+    counts = even_layers([layer.kind for layer in job.model.layers], stages)
+    size = regular.options.microbatch_size
+    share, rest = divmod(job.global_batch, size * replicas)
+    if rest or not share:
+        raise InputError(
+            f"a batch of {job.global_batch} does not divide into microbatches of {size} for {replicas} replicas",
+            hint="other mb or dp",
+        )
+    pipelines = []
+    for replica in range(replicas):
+        made, first = [], 0
+        for stage, count in enumerate(counts):
+            near = regular.order is Order.STAGES_NEAR
+            machine, gpus = slots[stage + stages * replica if near else replica + replicas * stage]
+            made.append(Stage(machine, gpus, first, first + count - 1))
+            first += count
+        pipelines.append(Pipeline(tuple(made), share))
+    return JobPlan(tuple(pipelines), regular.options)
+
+
+def even_layers(kinds: Sequence[LayerKind], stages: int) -> list[int]:
+    """Layers of each stage as Megatron-LM cuts: blocks evenly, what comes before them with the first stage and what
+    comes after with the last. InputError where there are more stages than blocks."""
+    blocks = sum(kind is LayerKind.BLOCK for kind in kinds)
+    if stages > max(blocks, 1):
+        raise InputError(f"{blocks} blocks cannot be cut into {stages} stages", hint=f"at most pp{max(blocks, 1)}")
+    before = next((i for i, kind in enumerate(kinds) if kind is LayerKind.BLOCK), 0)
+    counts = [blocks // stages + (stage < blocks % stages) for stage in range(stages)]
+    counts[0] += before
+    counts[-1] += len(kinds) - before - blocks
+    return counts

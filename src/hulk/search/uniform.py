@@ -1,0 +1,133 @@
+"""The best regular plan: every set of degrees and options that the machines, the batch and the engine allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from hulk.cost.arrays import Encoded
+from hulk.cost.step import seconds_of
+from hulk.domain.model import LayerKind
+from hulk.domain.options import SPACE, Options, Schedule, Sync
+from hulk.domain.plan import JobPlan, Plan, idle_machines
+from hulk.domain.regular import even_layers
+from hulk.search.job_space import JobSpace
+from hulk.search.request import Request
+from hulk.search.skeleton import Chain, Skeleton, Slot, to_job_plan
+
+_SCHEDULES = (Schedule(), Schedule.ahead(4))
+"""Those that regular plans are tried with: few, since a hall's links are short."""
+_MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A regular plan: its pipelines and options, the plan with its even cut, and the seconds of a step, as a search
+    takes them."""
+
+    skeleton: Skeleton
+    plan: JobPlan
+    seconds: float
+
+
+def best_uniform(space: JobSpace, machines: Sequence[int]) -> Uniform | None:
+    """The regular plan with the shortest step on these machines in their order; None where none fits."""
+    best: tuple[float, Skeleton, Encoded] | None = None
+    for skeleton in uniform_skeletons(space, machines):
+        found = _even(space, skeleton)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found[0], skeleton, found[1]
+    if best is None:
+        return None
+    seconds, skeleton, encoded = best
+    names = tuple(machine.name for machine in space.cluster.machines)
+    firsts, lasts, shares = encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
+    return Uniform(skeleton, to_job_plan(skeleton, names, firsts, lasts, shares), seconds)
+
+
+def uniform_skeletons(space: JobSpace, machines: Sequence[int]) -> Iterator[Skeleton]:
+    """Regular pipelines with all options, in either order of GPUs."""
+    usable = [machine for machine in machines if machine in space.allowed]
+    blocks = sum(layer.kind is LayerKind.BLOCK for layer in space.job.model.layers)
+    for degree in space.degrees:
+        slots = [
+            Slot(machine, degree) for machine in usable for _ in range(space.cluster.machines[machine].gpus // degree)
+        ]
+        for stages in range(1, min(blocks, len(slots)) + 1):
+            if blocks % stages:  # a cut that is not even
+                continue
+            for replicas in _replicas(space.job.global_batch, len(slots) // stages):
+                for chains in _orders(slots[: stages * replicas], stages):
+                    for options in _options(space, replicas, stages, degree):
+                        yield Skeleton(chains, options)
+
+
+def _replicas(batch: int, most: int) -> tuple[int, ...]:
+    """The largest numbers of replicas that divide the batch."""
+    return tuple(replicas for replicas in range(most, 0, -1) if batch % replicas == 0)[:_MOST_NUMBERS]
+
+
+def _orders(slots: Sequence[Slot], stages: int) -> Iterator[tuple[Chain, ...]]:
+    """The stages of a pipeline beside each other, or the replicas of a stage."""
+    replicas = len(slots) // stages
+    near = tuple(tuple(slots[r * stages : (r + 1) * stages]) for r in range(replicas))
+    yield near
+    far = tuple(tuple(slots[r::replicas]) for r in range(replicas))
+    if far != near:
+        yield far
+
+
+def _options(space: JobSpace, replicas: int, stages: int, degree: int) -> Iterator[Options]:
+    """All that have an effect on such pipelines, each replica with as many microbatches as the others."""
+    possible = {choice.name: choice.possible(space.scope) for choice in SPACE}
+    possible["schedule"] = _SCHEDULES if stages > 1 else _SCHEDULES[:1]
+    possible["sync"] = (Sync.RING,)
+    if replicas == 1:
+        possible["sharding"] = possible["sharding"][:1]
+    if degree == 1:
+        possible["sequence_parallel"] = possible["sequence_parallel"][:1]
+    batch = space.job.global_batch
+    possible["microbatch_size"] = tuple(b for b in possible["microbatch_size"] if batch % (b * replicas) == 0)
+    for values in product(*possible.values()):
+        yield Options(**dict(zip(possible, values, strict=True)))
+
+
+def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
+    """Seconds of a step with an even cut, and the plan in numbers; None where it does not fit."""
+    encoded = space.encode(skeleton)
+    stages, replicas = len(skeleton.chains[0]), len(skeleton.chains)
+    counts = even_layers([layer.kind for layer in space.job.model.layers], stages)
+    ends = np.cumsum(counts)
+    options = skeleton.normal_options
+    share = space.job.global_batch // (options.microbatch_size * replicas)
+    encoded.last[:] = np.tile(ends - 1, replicas)
+    encoded.first[:] = np.tile(ends - counts, replicas)
+    encoded.microbatches[:] = share
+    encoded.warmup[:] = np.tile([options.schedule.warmup(s, stages, share) for s in range(stages)], replicas)
+    seconds = float(seconds_of(space.tables(options), encoded, *space.room(len(encoded.machine))))
+    return (seconds, encoded) if seconds >= 0 else None
+
+
+def made_uniform(request: Request, plan: Plan) -> Plan:
+    """Every job of a plan with the best regular plan on the machines it has there; a job that is alone may use all it
+    is allowed to. A job that no regular plan fits waits."""
+    rows = {machine.name: i for i, machine in enumerate(request.cluster.machines)}
+    jobs, waiting = dict[str, JobPlan](), dict(plan.waiting)
+    for space in request.spaces():
+        name = space.job.name
+        if name not in plan.jobs and len(request.jobs) > 1:
+            continue
+        groups = [sorted(rows[machine] for machine in plan.jobs[name].machines)] if name in plan.jobs else []
+        if len(request.jobs) == 1:
+            groups.append(sorted(space.allowed))
+        found = [uniform for group in groups if (uniform := best_uniform(space, group)) is not None]
+        if found:
+            jobs[name] = min(found, key=lambda uniform: uniform.seconds).plan
+            waiting.pop(name, None)
+        else:
+            waiting.setdefault(name, "no regular plan fits its machines: pipelines all alike, cut evenly")
+    idle = idle_machines(jobs.values(), [machine.name for machine in request.cluster.machines])
+    return replace(plan, jobs=jobs, waiting=waiting, idle=idle)
