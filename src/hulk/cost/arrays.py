@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner
-from hulk.domain.options import COLUMN, SPACE, Sharding, Sync
+from hulk.domain.options import COLUMN, SPACE, Sharding, Sync, Within
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FITS, TOO_BIG, BLOCKED, UNLIKE = 0, 1, 2, 3
-SCHEDULE, SYNC, SHARD = (COLUMN[name] for name in ("schedule", "sync", "sharding"))
+SCHEDULE, SYNC, SHARD, WITHIN = (COLUMN[name] for name in ("schedule", "sync", "sharding", "shard_within"))
 GRADIENTS, PARAMETERS = (SPACE[SHARD].code_of(each) for each in (Sharding.GRADIENTS, Sharding.PARAMETERS))
+EVERYWHERE, IN_REGION = (SPACE[WITHIN].code_of(each) for each in (Within.EVERYWHERE, Within.REGION))
 RING, BY_REGION = SPACE[SYNC].code_of(Sync.RING), SPACE[SYNC].code_of(Sync.BY_REGION)
 
 

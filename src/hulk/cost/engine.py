@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hulk.domain.gpu import GpuType, Precision
-from hulk.domain.options import Recompute, Sharding
+from hulk.domain.options import Recompute, Sharding, Within
 from hulk.errors import InputError, nearest
 
 MIB = 2.0**20
@@ -126,6 +126,7 @@ HULK = Engine(
     offers={
         "recompute": (Recompute.NONE, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
+        "shard_within": (Within.EVERYWHERE,),
         "sequence_parallel": (False,),
     },
     message_overhead=3e-4,
@@ -153,6 +154,7 @@ MEGATRON_DEEPSPEED = Engine(
     offers={
         "recompute": (Recompute.NONE, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
+        "shard_within": (Within.EVERYWHERE,),
         "sequence_parallel": (False,),
     },
     blocking_above=4 * MIB,

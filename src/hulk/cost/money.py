@@ -11,15 +11,16 @@ from hulk.cost.report import Money
 from hulk.cost.sums import Share
 from hulk.cost.sync import sends_weights, set_bytes
 from hulk.domain.cluster import Cluster
-from hulk.domain.options import Sharding
+from hulk.domain.options import Sharding, Within
 from hulk.domain.plan import JobPlan
 
 
 def passes_over(tables: Tables, plan: JobPlan, share: Share) -> float:
     """How often the bytes of a share go around in a step: once, or where gradients or parameters are sharded, with
     every microbatch, of which the share is what is left after the last backward."""
-    if plan.options.sharding not in (Sharding.GRADIENTS, Sharding.PARAMETERS) or share.layers is None:
-        return 1.0
+    split = plan.options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS)
+    if not split or plan.options.shard_within is not Within.EVERYWHERE or share.layers is None:
+        return 1.0  # what goes around within a region costs nothing
     first, last = share.layers
     gradients = float(plain(set_bytes)(tables, first, last, False)) / 2
     gathered = 0.0

@@ -14,7 +14,7 @@ from hulk.cost.sums import Share, shares
 from hulk.cost.tables import Book, Hosts, empty_durations, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import SPACE, Options, plain_value
+from hulk.domain.options import COLUMN, SPACE, Options, plain_value
 from hulk.domain.plan import JobPlan, Stage
 from hulk.units import format_size
 
@@ -77,9 +77,10 @@ def _blocked(job: Job, stages: Sequence[Stage], a: int, b: int) -> Infeasible:
 
 
 def _unlike(job: Job, plan: JobPlan, other: int) -> Infeasible:
+    words = SPACE[COLUMN["sharding"]].words(plan.options.sharding)
     reason = (
-        f"{plan.options.sharding} are sharded, so all pipelines must have the same cuts, GPUs a stage and "
-        f"microbatches, but pipeline {other + 1} is not like pipeline 1"
+        f"with {words}, all pipelines must have the same cuts, GPUs a stage and microbatches, but pipeline {other + 1} "
+        "is not like pipeline 1"
     )
     return Infeasible(job.name, Obstacle.UNLIKE, reason)
 

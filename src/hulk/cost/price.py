@@ -17,6 +17,7 @@ from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.play import Played, play
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.report import Breakdown, Infeasible, JobPrice, PlanPrice, StageMemory, StagePrice
+from hulk.cost.sharding import shards_of
 from hulk.cost.step import ALL, step_seconds
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -147,13 +148,13 @@ def _breakdown(
 
 def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, ...], ...]:
     durations = prepared.durations
-    shards = len(prepared.plan.pipelines)
-    each = state_of(prepared.job, prepared.plan.options, prepared.engine, shards)
     pipelines = []
     row = 0
-    for pipeline in prepared.plan.pipelines:
+    for p, pipeline in enumerate(prepared.plan.pipelines):
         prices = []
         for stage in pipeline.stages:
+            shards = int(shards_of(prepared.book.tables, prepared.encoded, p, row))
+            each = state_of(prepared.job, prepared.plan.options, prepared.engine, shards)
             host = prepared.cluster.machine(stage.machine)
             params = float(durations.params[row])
             memory = StageMemory(

@@ -4,18 +4,59 @@ A pass of a layer gathers its weights while the layer before is computed (FSDP, 
 layer's gradient over the holders while the next layer is computed (stage 2 as well). So a pass takes as long as the
 longer of the two, computing and moving, and the first layer's gather shows. What is left after the last backward is the
 last layer's gradient.
+
+Where each region or machine has all of it, passes wait for the holders there alone, and gradients are added up among
+all holders after the last backward, as without sharding.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hulk.cost.arrays import PARAMETERS, SHARD, Durations, Encoded, Tables
-from hulk.cost.compiled import lean, maker
-from hulk.cost.sync import move_to
+from hulk.cost.arrays import (
+    EVERYWHERE,
+    IN_REGION,
+    PARAMETERS,
+    SHARD,
+    WITHIN,
+    Durations,
+    Encoded,
+    Ints,
+    Tables,
+    transfer_seconds,
+)
+from hulk.cost.compiled import inner, lean, maker
+from hulk.cost.sync import move_to, rails_of, set_bytes
 
 _HALF = 0.5
 """A gather, or a scatter, goes around a ring once; a sum twice."""
+
+
+@inner
+def _is_near(tables: Tables, plan: Encoded, n: int, m: int) -> bool:
+    """Whether two stages split what is sharded."""
+    if plan.options[WITHIN] == EVERYWHERE:
+        return True
+    if plan.options[WITHIN] == IN_REGION:
+        return bool(tables.region[plan.place[n]] == tables.region[plan.place[m]])
+    return bool(plan.machine[n] == plan.machine[m])
+
+
+@lean
+def shards_of(tables: Tables, plan: Encoded, p: int, n: int) -> int:
+    """In how many parts what stage n of pipeline p holds is split. Pipelines that split it are cut alike, so holders
+    stand at the same place in each."""
+    replicas = plan.microbatches.shape[0]
+    if plan.options[SHARD] == 0:
+        return 1
+    if plan.options[WITHIN] == EVERYWHERE:
+        return replicas
+    at, shards = n - plan.starts[p], 0
+    for other in range(replicas):
+        m = plan.starts[other] + at
+        if m < plan.starts[other + 1] and _is_near(tables, plan, n, m):
+            shards += 1
+    return shards
 
 
 @lean
@@ -35,9 +76,58 @@ def first_unlike(plan: Encoded) -> int:
 
 
 @maker
+def _around(tables: Tables, plan: Encoded, holders: Ints, p: int, size: float) -> tuple[float, float]:
+    """(Seconds on the wire, seconds of latency) of gathering or scattering `size` bytes among the holders near that of
+    pipeline p, once around their ring."""
+    near = np.empty(holders.shape[0], np.int64)
+    count = 0
+    for i in range(holders.shape[0]):
+        if _is_near(tables, plan, holders[p], holders[i]):
+            near[count] = holders[i]
+            count += 1
+    near = near[:count]
+    if count < 2:
+        return 0.0, 0.0
+    flows = rails_of(plan, near) if tables.rules.flow_per_rank else plan.ranks[near[0]]
+    slowest, around = 0.0, 0.0
+    for i in range(count):
+        wait, wire = transfer_seconds(tables, plan, near[i], near[(i + 1) % count], size / count, flows)
+        slowest = max(slowest, wire)
+        around += wait + tables.rules.hop_overhead
+    return (count - 1) * slowest, (count - 1) / count * around
+
+
+@maker
+def stretch_in_groups(tables: Tables, plan: Encoded, out: Durations, sets: int) -> None:
+    """The same where each region or machine has all of it: gradient sets stay as they are."""
+    gathers = plan.options[SHARD] >= PARAMETERS
+    stages = plan.starts[-1]
+    there, back, first = np.zeros((3, stages))
+    holders = plan.starts[:-1].copy()
+    for i in range(sets):
+        move_to(plan, holders, out.set_first[i])
+        layers = out.set_last[i] - out.set_first[i] + 1
+        size = set_bytes(tables, out.set_first[i], out.set_last[i], False)
+        for p in range(holders.shape[0]):
+            wire, wait = _around(tables, plan, holders, p, size)
+            n = holders[p]
+            gather = wire * tables.weight_bytes / tables.wire_bytes + layers * wait if gathers else 0.0
+            there[n] += gather
+            back[n] += gather + wire + layers * wait
+            if out.set_first[i] == plan.first[n]:
+                first[n] = gather / layers
+    for n in range(stages):
+        out.forward[n] = max(out.forward[n], there[n]) + first[n]
+        out.backward[n] = max(out.backward[n], back[n])
+
+
+@maker
 def stretch_passes(tables: Tables, plan: Encoded, out: Durations, sets: int) -> None:
     """Make every stage's passes as long as what it moves meanwhile, and leave of the gradient sets what is added up
     after the last backward."""
+    if plan.options[WITHIN] != EVERYWHERE:
+        stretch_in_groups(tables, plan, out, sets)
+        return
     gathers = plan.options[SHARD] >= PARAMETERS
     stages = plan.starts[-1]
     there, back, first = np.zeros((3, stages))

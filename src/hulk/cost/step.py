@@ -11,6 +11,7 @@ import numpy as np
 from hulk.cost.arrays import BLOCKED, FITS, SHARD, TOO_BIG, Durations, Encoded, Floats, Tables, transfer_seconds
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.pipeline import Passes, backward_position, run_pipeline
+from hulk.cost.sharding import shards_of
 from hulk.cost.sharing import hold_back, resources_of
 from hulk.cost.sync import sends_weights
 from hulk.cost.sync_times import gradient_sets, sync_ends, tie_seconds, weights_ends
@@ -54,10 +55,10 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
 def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out` but for the gradients' sets. Returns (FITS, 0, 0), or as `durations` does."""
     replicas = plan.microbatches.shape[0]
-    shards = replicas if plan.options[SHARD] > 0 else 1
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         for n in range(begin, end):
+            shards = shards_of(tables, plan, p, n)
             k, a, b, t = plan.kind[n], plan.first[n], plan.last[n], plan.ranks[n]
             out.forward[n] = tables.forward[k, b + 1] - tables.forward[k, a] + tables.rules.pass_overhead
             out.backward[n] = tables.backward[k, b + 1] - tables.backward[k, a] + tables.rules.pass_overhead

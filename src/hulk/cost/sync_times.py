@@ -12,11 +12,13 @@ import numpy as np
 from hulk.cost.arrays import (
     BLOCKED,
     BY_REGION,
+    EVERYWHERE,
     FITS,
     GRADIENTS,
     SHARD,
     SYNC,
     UNLIKE,
+    WITHIN,
     Durations,
     Encoded,
     Floats,
@@ -180,8 +182,9 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
     """Fill in the gradient sets and how long each takes, and the sum of what layers share among all its holders, which
     stands with the first stage. Where gradients or parameters are sharded, passes get what they wait for the other
     holders. Returns (FITS, sets, 0), or (BLOCKED, stage, other stage), or (UNLIKE, pipeline, 0)."""
-    in_passes = plan.options[SHARD] >= GRADIENTS and plan.microbatches.shape[0] > 1
-    if in_passes:
+    replicas = plan.microbatches.shape[0]
+    in_passes = plan.options[SHARD] >= GRADIENTS and replicas > 1
+    if in_passes or (plan.options[SHARD] > 0 and plan.options[WITHIN] != EVERYWHERE):
         unlike = first_unlike(plan)
         if unlike > 0:
             return UNLIKE, unlike, 0

@@ -106,6 +106,15 @@ class Sharding(StrEnum):
     PARAMETERS = "parameters"
 
 
+class Within(StrEnum):
+    """Among whom what is sharded is split: all holders of the same layers, those of a region, or those of a machine;
+    each such group has all of it (hybrid sharding)."""
+
+    EVERYWHERE = "everywhere"
+    REGION = "region"
+    MACHINE = "machine"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a job's plan says besides who holds which layers. With `sequence_parallel` the ranks of a stage split what
@@ -116,6 +125,7 @@ class Options:
     recompute: Recompute = Recompute.NONE
     sync: Sync = Sync.RING
     sharding: Sharding = Sharding.NONE
+    shard_within: Within = Within.EVERYWHERE
     sequence_parallel: bool = False
 
     @property
@@ -178,6 +188,7 @@ class Choice:
     weight     how often it is changed, relative to the other options
     beside     another option: a change of this one may only pay together with a change of that one
     needs      what pipelines must have for it to have an effect
+    moot       whether the other options leave it none; never where not given
     in_tables  whether what a layer takes and holds depends on it
     code       a value's number in compiled code; its place among `fine` where not given
     """
@@ -194,6 +205,7 @@ class Choice:
     weight: float = 1.0
     beside: str | None = None
     needs: Needs = Needs.NOTHING
+    moot: Callable[[Any], bool] | None = None
     in_tables: bool = False
     code: Callable[[Any], int] | None = None
 
@@ -307,6 +319,16 @@ SPACE: tuple[Choice, ...] = (
         in_tables=True,
     ),
     Choice(
+        name="shard_within",
+        about="Among whom it is split: everywhere, region or machine; each region or machine then has all of it.",
+        words=_says(everywhere="", region="sharded within regions", machine="sharded within machines"),
+        values=tuple(Within),
+        chances=(0.7, 0.3, 0.3),
+        short=(0.8, 0.2, 0.2),
+        needs=Needs.REPLICAS,
+        moot=lambda options: options.sharding is Sharding.NONE,
+    ),
+    Choice(
         name="sequence_parallel",
         about="Whether the GPUs of a stage split along the sequence what tensor parallelism leaves whole.",
         words=_says(true="sequence parallel", false=""),
@@ -343,9 +365,11 @@ def plain_value(value: Any) -> Any:
 
 
 def normal(options: Options, shape: Shape) -> Options:
-    """The options with the normal value wherever pipelines of this shape leave one no effect."""
-    idle = [choice for choice in SPACE if not choice.needs.met(shape)]
-    return replace(options, **{choice.name: choice.values[0] for choice in idle}) if idle else options
+    """The options with the normal value wherever pipelines of this shape, or other options, leave one no effect."""
+    for choice in SPACE:
+        if not choice.needs.met(shape) or (choice.moot and choice.moot(options)):
+            options = replace(options, **{choice.name: choice.values[0]})
+    return options
 
 
 def neighbours(options: Options, scope: Scope, *, fine: bool = False) -> Iterator[Options]:
@@ -377,5 +401,6 @@ def drawn_evenly(scope: Scope, rng: _Draws) -> Options:
 
 def words_of(options: Options, shape: Shape) -> list[str]:
     """What people read of the options that have an effect on pipelines of this shape."""
-    told = [choice.words(getattr(options, choice.name)) for choice in SPACE if choice.needs.met(shape)]
+    plain = normal(options, shape)
+    told = [choice.words(getattr(plain, choice.name)) for choice in SPACE if choice.needs.met(shape)]
     return [words for words in told if words]

@@ -13,7 +13,7 @@ from typing import Any
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.model import LayerKind
-from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync, Within
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError, PlanError, nearest
 
@@ -35,6 +35,8 @@ _WORDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
         "zero2": ("sharding", Sharding.GRADIENTS),
         "zero3": ("sharding", Sharding.PARAMETERS),
         "fsdp": ("sharding", Sharding.PARAMETERS),
+        "hsdp": ("shard_within", Within.MACHINE),
+        **{f"within-{value}": ("shard_within", value) for value in Within},
         "recompute": ("recompute", Recompute.FULL),
         **{f"recompute-{value}": ("recompute", value) for value in Recompute},
         **{str(value): ("sync", value) for value in Sync},

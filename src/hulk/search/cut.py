@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import SCHEDULE, SHARD, Encoded, Tables
+from hulk.cost.arrays import SCHEDULE, Encoded, Tables
 from hulk.cost.compiled import lean
+from hulk.cost.sharding import shards_of
 from hulk.cost.step import stage_memory
 from hulk.domain.options import ALL_AHEAD
 
@@ -25,10 +26,10 @@ def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last:
     stage's seconds, and the least limit that would fill them otherwise."""
     begin, end = plan.starts[p], plan.starts[p + 1]
     layers = tables.cut.shape[0]
-    shards = plan.microbatches.shape[0] if plan.options[SHARD] > 0 else 1
     a, slowest, following = 0, 0.0, np.inf
     for n in range(begin, end):
         k, t = plan.kind[n], plan.ranks[n]
+        shards = shards_of(tables, plan, p, n)
         start = tables.forward[k, a] + tables.backward[k, a]
         # The largest b for which the stage fits in time, then in memory: both grow with b, so halve the range.
         low, high = a - 1, layers - 1 - (end - 1 - n)  # every later stage needs a layer

@@ -25,27 +25,33 @@ _MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
 
 @dataclass(frozen=True)
 class Uniform:
-    """A regular plan: its pipelines and options, the plan with its even cut, and the seconds of a step, as a search
-    takes them."""
+    """A regular plan: its pipelines and options, its even cut in numbers, and the seconds of a step, as a search takes
+    them."""
 
+    space: JobSpace
     skeleton: Skeleton
-    plan: JobPlan
+    encoded: Encoded
     seconds: float
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan itself."""
+        names = tuple(machine.name for machine in self.space.cluster.machines)
+        cut = self.encoded
+        return to_job_plan(self.skeleton, names, cut.first.tolist(), cut.last.tolist(), cut.microbatches.tolist())
 
 
 def best_uniform(space: JobSpace, machines: Sequence[int]) -> Uniform | None:
     """The regular plan with the shortest step on these machines in their order; None where none fits."""
-    best: tuple[float, Skeleton, Encoded] | None = None
+    return min(uniform_plans(space, machines), key=lambda uniform: uniform.seconds, default=None)
+
+
+def uniform_plans(space: JobSpace, machines: Sequence[int]) -> Iterator[Uniform]:
+    """Every regular plan that fits."""
     for skeleton in uniform_skeletons(space, machines):
         found = _even(space, skeleton)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found[0], skeleton, found[1]
-    if best is None:
-        return None
-    seconds, skeleton, encoded = best
-    names = tuple(machine.name for machine in space.cluster.machines)
-    firsts, lasts, shares = encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
-    return Uniform(skeleton, to_job_plan(skeleton, names, firsts, lasts, shares), seconds)
+        if found is not None:
+            yield Uniform(space, skeleton, found[1], found[0])
 
 
 def uniform_skeletons(space: JobSpace, machines: Sequence[int]) -> Iterator[Skeleton]:

@@ -1,0 +1,152 @@
+"""The planner in one hall of equal machines against every regular plan.
+
+    python benchmarks/datacentre.py            16 machines of 8 H100, 8 x 400 Gbit/s each; five jobs, one at a time
+    python benchmarks/datacentre.py --json     one JSON object
+    python benchmarks/datacentre.py --engine torchtitan
+
+The grid is what an expert with time would try: every tensor and pipeline degree that divides heads and blocks, the
+replicas there is room for, every microbatch that divides the batch, every option that the engine has, even cuts. The
+best few by closed forms are played, as the planner's plan is: both are priced by the same price. `uniform` is what
+`hulk plan --uniform` answers. Predicted TFLOP/s a GPU, of the model's own FLOPs, stand beside those of published runs
+of the same or nearly the same model on H100.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+
+from common import Report, parser
+from hulk.cost.engine import HEADROOM, Engine, engine_named
+from hulk.cost.price import step_of
+from hulk.domain.cluster import Cluster
+from hulk.domain.job import Job
+from hulk.domain.plan import JobPlan
+from hulk.errors import HulkError
+from hulk.io.cluster_file import read_cluster
+from hulk.io.models import build_named_model
+from hulk.io.profiles import bundled_compute
+from hulk.io.yamlfile import parse_document
+from hulk.planner import load_compiled, plan_in_parallel
+from hulk.propose import bundled_network
+from hulk.search.budget import Effort
+from hulk.search.request import Request
+from hulk.search.uniform import made_uniform, uniform_plans
+
+HALL = """
+name: hall
+regions: {hall: {at: [48.9, 2.4]}}
+machines: [{name: node, count: 16, region: hall, gpu: h100, gpus: 8, network: 8 x 400 Gbit/s}]
+links: [{inside: hall, latency: 0.005 ms, bandwidth: 400 Gbit/s}]
+"""
+MOST_SECONDS = 10.0
+TIME_LIMIT = 6.0
+"""Seconds the search is given; finishing a plan comes on top."""
+PLAYED = 8
+"""Of the grid's plans: the best by closed forms, which are played."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, and TFLOP/s a GPU that were published of like runs on H100, as computed from their own steps."""
+
+    name: str
+    model: str
+    sequence: int
+    batch: int
+    published: str = ""
+
+
+# Megatron-Core's table (mcore-70B on 768 H100), torchtitan's (Llama 3 8B on 128): the steps of
+# data/published_runs.jsonl, in TFLOP/s of the same FLOP count.
+CASES = (
+    Case("70b-8k-128", "llama-3-70b", 8192, 128, "mcore-70B"),
+    Case("70b-8k-512", "llama-3-70b", 8192, 512, "mcore-70B"),
+    Case("8b-8k-512", "llama-3-8b", 8192, 512, "titan-8b-128-compile"),
+    Case("mixtral-4k-512", "mixtral-8x7b", 4096, 512),
+    Case("70b-128k-16", "llama-3-70b", 131_072, 16),
+)
+
+
+def tflops(job: Job, seconds: float, gpus: int) -> float:
+    """Of the model's own FLOPs, a GPU."""
+    return job.model.flops_per_sample * job.global_batch / seconds / gpus / 1e12
+
+
+def published_tflops(name: str) -> str:
+    """What a published run reached, a GPU."""
+    from published_runs import read_runs
+
+    run = next((run for run in read_runs() if run.name == name), None)
+    if run is None:
+        return ""
+    gpus = sum(stage.tensor_parallel for stage in run.plan.stages)
+    return f"{tflops(run.job, run.step, gpus):.0f} ({name})"
+
+
+def build_report(engine: Engine) -> Report:
+    """All cases."""
+    report = Report("datacentre")
+    cluster = read_cluster(parse_document(HALL, name="hall"))
+    compute, network, rows = bundled_compute(), bundled_network(), []
+    gpus = sum(machine.gpus for machine in cluster.machines)
+    for case in CASES:
+        job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
+        request = Request(cluster, (job,), compute, engine)
+        space = request.spaces()[0]
+        load_compiled(space)
+
+        def played(plan: JobPlan, job: Job = job, cluster: Cluster = cluster) -> float:
+            seconds = step_of(job, plan, cluster, compute=compute, engine=engine)
+            return float("inf") if seconds is None else seconds
+
+        begin = time.perf_counter()
+        result = plan_in_parallel(request, Effort(time_limit=TIME_LIMIT, workers=2), network=network)
+        took = time.perf_counter() - begin
+        print(f"{case.name}: planned in {took:.1f} s", file=sys.stderr)
+        found = nsmallest(PLAYED, uniform_plans(space, range(len(cluster.machines))), key=lambda one: one.seconds)
+        if not found or result.seconds[job.name] is None:
+            raise HulkError(f"{case.name}: nothing fits")
+        grid = min(played(one.plan) for one in found)
+        uniform = made_uniform(request, result.plan).jobs[job.name]
+        free, alike = played(result.plan.jobs[job.name]), played(uniform)
+        report.figure(f"{case.name}.planned_s", free)
+        report.figure(f"{case.name}.grid_s", grid)
+        report.figure(f"{case.name}.over_grid", free / grid, most=1.0 + 1e-9)
+        report.figure(f"{case.name}.uniform_over_grid", alike / grid, most=1.01)
+        report.figure(f"{case.name}.plan_s", took, most=MOST_SECONDS)
+        shape = result.plan.jobs[job.name].shape
+        rows.append(
+            [
+                case.name,
+                f"{free:.3f}",
+                f"{grid:.3f}",
+                f"{alike:.3f}",
+                f"tp{shape.ranks} pp{shape.stages // shape.replicas} dp{shape.replicas}",
+                f"{tflops(job, free, gpus):.0f}",
+                published_tflops(case.published),
+                f"{took:.1f}",
+            ]
+        )
+    head = ["job", "planned s", "grid s", "uniform s", "plan", "TFLOP/s a GPU", "published", "planned in s"]
+    report.table(f"16 machines of 8 H100, {engine.name}", head, rows)
+    return report
+
+
+def main() -> int:
+    """Command line."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--engine", default="megatron", help="who runs the plans (megatron)")
+    options = arguments.parse_args()
+    try:
+        engine = replace(engine_named(options.engine), headroom=HEADROOM)
+        return build_report(engine).finish(options.json)
+    except HulkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
