@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hulk.cost.compute import ComputeModel
-from hulk.cost.engine import HULK, MEGATRON_DEEPSPEED, Engine
+from hulk.cost.engine import HULK, MEGATRON, MEGATRON_DEEPSPEED, Engine
 from hulk.cost.layers import build_model
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import closed_form
@@ -22,7 +22,7 @@ from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
 from hulk.domain.job import Job
-from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sync
+from hulk.domain.options import Options, Schedule, ScheduleKind, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
@@ -87,16 +87,17 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
     best: dict[frozenset[str], float] = {}
     names = [machine.name for machine in cluster.machines if job.may_run_in(machine.region)]
     hosts = Hosts.of(cluster, names)
-    for size, recompute in product((1, 2, 4, 8), Recompute):
+    recomputes, sequences = engine.offers["recompute"], engine.offers.get("sequence_parallel", (False, True))
+    for size, recompute, sequence in product((1, 2, 4, 8), recomputes, sequences):
         if job.global_batch % size:
             continue
         total = job.global_batch // size
-        options = Options(size, recompute=recompute)
+        options = Options(size, recompute=recompute, sequence_parallel=sequence)
         book = make_book(job, hosts, ranks=[1, 2, 4], options=options, compute=COMPUTE, engine=engine)
         for pipelines in all_pipelines(cluster, names, len(job.model.layers), total):
             schedules = [Schedule(ScheduleKind.GPIPE), *(Schedule(ScheduleKind.ONE_F_ONE_B, k) for k in range(total))]
-            for schedule, sync, shard in product(schedules, Sync, (False, True)):
-                plan = JobPlan(pipelines, Options(size, schedule, recompute, sync, shard))
+            for schedule, sync, sharding in product(schedules, Sync, (Sharding.NONE, Sharding.OPTIMIZER)):
+                plan = JobPlan(pipelines, replace(options, schedule=schedule, sync=sync, sharding=sharding))
                 encoded = encode(plan, cluster, book)
                 count = len(encoded.machine)
                 seconds = seconds_of(book.tables, encoded, empty_durations(count), np.zeros((2, count)))
@@ -212,10 +213,12 @@ def test_agrees_with_brute_force_two_jobs(seed: int) -> None:
     agree(make_cluster(rng, (1, 1, 1), regions=2, memory=memory, blocked=seed == 2), jobs)
 
 
-def test_agrees_with_brute_force_for_another_engine() -> None:
+@pytest.mark.parametrize("engine", [MEGATRON_DEEPSPEED, MEGATRON], ids=lambda engine: engine.name)
+def test_agrees_with_brute_force_for_another_engine(engine: Engine) -> None:
+    """Megatron's among them, which can recompute attention alone and split along the sequence."""
     rng = np.random.default_rng(300)
     job = make_job("a", 1, hidden=1024, batch=4, tied=True, sequence=1024)
-    agree(make_cluster(rng, (2, 1), regions=2, memory=1e10, blocked=False), [job], MEGATRON_DEEPSPEED)
+    agree(make_cluster(rng, (2, 1), regions=2, memory=1e10, blocked=False), [job], engine)
 
 
 # --- what must hold of optima ---

@@ -10,7 +10,7 @@ import numpy as np
 
 from hulk.cost.arrays import Tables
 from hulk.cost.tables import without_sharing
-from hulk.domain.options import SPACE, Options, Sharding
+from hulk.domain.options import SPACE, Options, Sharding, Within
 from hulk.search.exact.bounds import bounds_of
 from hulk.search.exact.case import Case, Offer
 from hulk.search.job_space import JobSpace
@@ -53,9 +53,10 @@ class Mode:
 
 def modes_of(space: JobSpace) -> list[Mode]:
     """All of a job's modes, first those that save memory. Where sharing the optimizer's state never costs, it is always
-    shared."""
+    shared, among as many as there are. Gradients and parameters are left whole."""
     possible = {choice.name: choice.possible(space.scope, fine=True) for choice in SPACE if choice.name not in _SOLVED}
     split = (Sharding.OPTIMIZER, Sharding.NONE) if space.engine.sends_weights else (Sharding.OPTIMIZER,)
+    possible["shard_within"] = (Within.EVERYWHERE,)
     possible["sharding"] = tuple(sharding for sharding in split if sharding in possible["sharding"])
     named = [dict(zip(possible, each, strict=True)) for each in product(*possible.values())]
     return [Mode.of(space, replace(space.plainest, **values)) for values in named]
