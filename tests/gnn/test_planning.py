@@ -16,11 +16,16 @@ from gnn_scenes import Given, Kept, draw
 from gnn_search import Race, Track
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
-from hulk.planner import Policy, plan_in_parallel, plan_jobs
+from hulk.planner import PlanResult, Policy, plan_in_parallel, plan_jobs
+from hulk.propose import starts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Answer, Network
+from hulk.search.assignment.race import GroupSearch
 from hulk.search.budget import Effort
+from hulk.search.layouts import TOUR
+from hulk.search.objective import Score
 from hulk.search.request import Request
+from hulk.search.spaces import spaces_of
 
 LIMITS = {"time_limit": 1.0, "evaluations": 300}
 
@@ -54,6 +59,73 @@ def test_the_papers_policy_gives_a_plan_in_one_shot(tmp_path):
     result = plan_jobs(request, Effort(**LIMITS), network=network, policy=Policy.PAPER)
     assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
     assert len((tmp_path / "log").read_text().split()) == 1
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A network that notes how many plans it was asked to go on with."""
+
+    network: Network
+    events: list[object]
+
+    def run(self, graph: Graph, known: np.ndarray) -> Answer:
+        self.events.append(len(known))
+        return self.network.run(graph, known)
+
+
+def _followed(effort: Effort, stop_after: int | None = None) -> tuple[list[object], PlanResult]:
+    """What happened in a search, in order: a number for each look of the network, a score for each report; it is
+    stopped after so many reports."""
+    cluster, jobs = scattered(3, Scale(40, 40, 3))
+    events: list[object] = []
+    result = plan_jobs(
+        Request(cluster, tuple(jobs), bundled_compute()),
+        effort,
+        network=Noted(exported(), events),
+        progress=lambda _seconds, score: events.append(score),
+        stop=lambda: stop_after is not None and _reports(events) >= stop_after,
+    )
+    return events, result
+
+
+def _reports(events: list[object]) -> int:
+    return sum(isinstance(event, Score) for event in events)
+
+
+def test_the_first_report_waits_for_nobody():
+    events, _ = _followed(Effort(time_limit=60.0, evaluations=300))
+    looks = [event for event in events if isinstance(event, int)]
+    assert isinstance(events[0], Score)  # a deal of the search's own
+    assert looks[0] == 1  # the likeliest alone
+    assert max(looks) > 1
+    assert _reports(events[: events.index(max(looks))]) >= 2  # the likeliest is judged before any other is drawn
+
+
+def test_a_search_that_is_stopped_at_once_has_asked_for_the_likeliest_only():
+    events, result = _followed(Effort(time_limit=60.0, evaluations=300), stop_after=1)
+    assert {event for event in events if isinstance(event, int)} == {1}
+    assert result.hurried
+    assert result.score <= next(event for event in events if isinstance(event, Score))
+
+
+def test_the_same_seed_gives_the_same_plan_with_the_network():
+    effort = Effort(time_limit=60.0, evaluations=300, seed=5)
+    (one, once), (two, again) = _followed(effort), _followed(effort)
+    assert not once.hurried
+    assert (once.plan, once.score) == (again.plan, again.score)
+    assert one == two  # every report on the way, too
+
+
+def test_groups_keep_their_price_when_the_network_orders_stages():
+    """What a search has priced before the network is asked is still what its recipes say after that."""
+    cluster, jobs = scattered(6, Scale(60, 60, 3))
+    groups = GroupSearch(spaces_of(cluster, jobs, bundled_compute()), np.random.default_rng(0))
+    last = len(groups.packed.tours) - 1
+    own = next(deal for deal in (groups.drawn() for _ in range(50)) if (deal.recipes[:, TOUR] == last).any())
+    before = groups.state(own).skeletons
+    starts(groups, rng=np.random.default_rng(1), network=exported(), samples=1, own=own)
+    assert groups.state(own).skeletons == before
+    assert not (own.recipes[:, TOUR] == last).any()
 
 
 def test_benchmark_scenes_are_spread_over_sizes_and_have_several_jobs():
