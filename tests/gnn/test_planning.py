@@ -190,7 +190,7 @@ def test_large_scenes_must_halve_their_gap_early(tmp_path, monkeypatch):
     assert report.figures["gap_points_more_with_large_at_2_s"] == pytest.approx(15.0)
     assert not report.holds("gap_points_more_with_large_at_2_s")
     assert not report.holds("gap_points_more_with_large_at_16_s")  # two points
-    assert "gap_ratio_large_at_16_s" not in report.bounds
+    assert "gap_ratio_large_at_16_s" not in report.figures
 
 
 def test_the_benchmark_prices_proposals(tmp_path, monkeypatch):
