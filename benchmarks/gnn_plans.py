@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common import Report
-from gnn_scenes import BANDS, Given, Kept, draw, load, say
+from gnn_scenes import Given, Kept, draw, load, say
 from hulk import planner
 from hulk.domain.cluster import change_cluster
 from hulk.io.cluster_file import load_cluster
@@ -29,13 +29,15 @@ from hulk.planner import plan_in_parallel, plan_jobs
 from hulk.propose import Facts, Graph, Network, proposals
 from hulk.propose.decode import Proposals
 from hulk.search.assignment.race import GroupSearch
+from hulk.search.budget import Effort
 from hulk.search.job_space import JobSpace
+from hulk.search.request import Request
 from hulk.search.spaces import spaces_of
 from peers import BUNDLED
 from scale import SIZES, scenario
 
 PLAN_LIMIT = 3.0
-CHANGED = 10
+CHANGED, LEAST_CHANGED, MOST_CHANGED = 10, 48, 256  # scenes, and machines of each
 REPEATS = 5
 Ints = NDArray[np.int64]
 
@@ -65,8 +67,6 @@ def inference_part(report: Report, kept: Kept, given: Given) -> None:
         sys.executable,
         str(Path(__file__).with_name("gnn.py")),
         "--one",
-        "--seed",
-        str(given.seed),
         "--network",
         str(given.network),
     ]
@@ -82,10 +82,10 @@ def inferred(search: GroupSearch, network: Network) -> Proposals:
     return proposals(search.packed, np.random.default_rng(0), samples=planner._SAMPLES, network=network)
 
 
-def infer_large(folder: Path, seed: int) -> dict[str, float]:
+def infer_large(folder: Path) -> dict[str, float]:
     """Proposals for 10,000 machines; how far the peak of memory then is above what was held before the network."""
     regions, count, _ = SIZES[10_000]
-    cluster, jobs = scenario(10_000, regions, count, seed)
+    cluster, jobs = scenario(10_000, regions, count, 0)
     search = GroupSearch(spaces_of(cluster, jobs, bundled_compute()), np.random.default_rng(0))
     held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     network = load(folder)
@@ -104,8 +104,9 @@ def bundled_part(report: Report, kept: Kept, given: Given) -> None:
     for title, (name, jobs) in cases.items():
         cluster = load_cluster(name)
         for seed in (0, 1):
-            plan = partial(plan_in_parallel, cluster, jobs, compute=bundled_compute(), workers=2, seed=seed)
-            costs = [plan(time_limit=PLAN_LIMIT, network=given_to).cost for given_to in (None, network)]
+            effort = Effort(time_limit=PLAN_LIMIT, workers=2, seed=seed)
+            plan = partial(plan_in_parallel, Request(cluster, jobs, bundled_compute()), effort)
+            costs = [plan(network=given_to).cost for given_to in (None, network)]
             ratios.append(costs[1] / costs[0])
             cells = [f"{cost:.5g}" for cost in costs]
             rows.append([title, len(cluster.machines), len(jobs), seed, *cells, f"{ratios[-1]:.4f}"])
@@ -120,11 +121,10 @@ def change_part(report: Report, kept: Kept, given: Given) -> None:
     """One machine less, in some scenes of middle size."""
     del kept
     network = load(given.network)
-    least, most = BANDS["48_256"]
     rows, changed, ratios = [], [], []
-    for number in range(given.scenes):
-        scene = draw(number, given.seed)
-        if not least <= scene.machines <= most:
+    for number in given.numbers:
+        scene = draw(number)
+        if not LEAST_CHANGED <= scene.machines <= MOST_CHANGED:
             continue
         lost = int(np.random.default_rng(scene.seed).integers(scene.machines))
         smaller = change_cluster(scene.cluster, [scene.cluster.machines[lost].name], [])
@@ -132,7 +132,7 @@ def change_part(report: Report, kept: Kept, given: Given) -> None:
             _first(spaces_of(cluster, scene.jobs, bundled_compute()), network) for cluster in (scene.cluster, smaller)
         ]
         changed.append(float(np.mean(np.delete(owners[0], lost) != owners[1])))
-        plan = partial(plan_jobs, smaller, scene.jobs, compute=bundled_compute(), time_limit=PLAN_LIMIT)
+        plan = partial(plan_jobs, Request(smaller, scene.jobs, bundled_compute()), Effort(time_limit=PLAN_LIMIT))
         plans = [plan(network=given_to) for given_to in (None, network)]
         costs = [made.cost for made in plans]
         ratio = "a job waits"

@@ -143,7 +143,7 @@ def proposal_part(report: Report, kept: Kept, given: Given) -> None:
         rows.append([scene.cluster.name, scene.machines, len(scene.jobs), *gaps, *ratios])
         say(f"{done} of {given.scenes}: {scene.machines} machines, {gaps[1]}")
     if unknown:
-        report.note(f"left out: {unknown} scenes of which no plan is known (--only time finds them) or a job waits")
+        report.note(f"left out: {unknown} scenes of which no plan is known (--only marks finds them) or a job waits")
     rows.sort(key=lambda row: int(str(row[1])))
     head = ["scene", "machines", "jobs", "quick looks", "network", "paper", *others, "over greedy", "over METIS"]
     report.table("proposals above the best known; the network's over baselines", head, rows)

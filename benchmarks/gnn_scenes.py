@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,6 @@ from typing import TypeVar
 import numpy as np
 
 import hulk.propose
-from hulk import planner
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.gnn.generator import Scale, scattered
@@ -29,28 +27,31 @@ from hulk.propose import Network, load_network, starts
 from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import Deal
 from hulk.search.job_space import JobSpace
-from hulk.search.spaces import spaces_of
+from hulk.search.request import Request
 
 KEPT = Path(__file__).parent / "data" / "gnn.json"
 SHIPPED = Path(hulk.propose.__file__).parent / "data"
 FIRST_SEED, SEED_STEP, DRAWS = 1_000_000, 1_000, 100
 LEAST, MOST, MOST_JOBS = 32, 1_000, 20
-BANDS = {"32_47": (32, 47), "48_256": (48, 256), "257_1000": (257, 1_000)}
-NO_END = 10**9
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Given:
-    """What was asked for."""
+    """What was asked for: so many scenes from a first one on, each searched for `limit` seconds each way with so many
+    seeds, so many at once."""
 
     scenes: int = 64
-    seed: int = 0
-    cap: float = 20.0
-    first: float = 1.0
-    workers: int = 2
+    first: int = 0
+    limit: float = 16.0
+    at_once: int = 2
     network: Path = SHIPPED
     repeats: int = 1
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the scenes."""
+        return range(self.first, self.first + self.scenes)
 
 
 @dataclass(frozen=True)
@@ -66,21 +67,27 @@ class Scene:
         """How many machines it has."""
         return len(self.cluster.machines)
 
+    def request(self) -> Request:
+        """What a search is asked, made anew: nothing of an earlier run is remembered."""
+        return Request(self.cluster, self.jobs, bundled_compute())
+
     def spaces(self) -> list[JobSpace]:
-        """A space for each job, made anew: nothing of an earlier run is remembered."""
-        return spaces_of(self.cluster, self.jobs, bundled_compute())
+        """A space for each job, made anew likewise."""
+        return self.request().spaces()
 
     def search(self, *seed: int, report: Callable[[Deal], None] | None = None) -> GroupSearch:
         """The search for deals, packed anew."""
         return GroupSearch(self.spaces(), np.random.default_rng([self.seed, *seed]), report=report)
 
 
-def draw(number: int, block: int) -> Scene:
-    """The scene of a number: every first few numbers have sizes spread over the whole range."""
+def draw(number: int) -> Scene:
+    """The scene of a number: every first few numbers have sizes spread over the whole range; so have those from each
+    hundred on."""
+    block, place = divmod(number, DRAWS)
     # Bits of the number backwards (van der Corput): 0, 1/2, 1/4, 3/4, 1/8 …
-    spread = int(f"{number:016b}"[::-1], 2) / 2**16
+    spread = int(f"{place:016b}"[::-1], 2) / 2**16
     size = round(LEAST * (MOST / LEAST) ** spread)
-    first = FIRST_SEED + SEED_STEP * block + number
+    first = FIRST_SEED + SEED_STEP * block + place
     for seed in range(first, FIRST_SEED + SEED_STEP * (block + 1), DRAWS):
         cluster, jobs = scattered(seed, Scale(size, size, MOST_JOBS))
         if len(jobs) > 1:
@@ -128,7 +135,7 @@ class Kept:
 
     def _write(self) -> None:
         made = {
-            "made_by": "python benchmarks/gnn.py --only time --cap 60",
+            "made_by": "python benchmarks/gnn.py --only marks",
             "scenes": {str(seed): asdict(self._best[seed]) for seed in sorted(self._best)},
         }
         draft = self.path.with_suffix(".part")
@@ -166,23 +173,15 @@ def load(folder: Path) -> Network:
     return network
 
 
-def propose(
-    search: GroupSearch,
-    network: Network,
-    *seed: int,
-    samples: int = planner._SAMPLES,
-    times: int = planner._TIMES,
-    deadline: float = math.inf,
-) -> list[Deal]:
-    """Proposals as the planner asks for them, or more of them."""
-    rng = np.random.default_rng(seed)
-    return starts(search, rng=rng, samples=samples, network=network, times=times, deadline=deadline)
+def propose(search: GroupSearch, network: Network, seed: int, *, samples: int, times: int) -> list[Deal]:
+    """Proposals as the planner asks for them, but so many, each completed anew so many times."""
+    return starts(search, rng=np.random.default_rng(seed), samples=samples, network=network, times=times)
 
 
 @cache
 def warm() -> None:
     """Load compiled code and the libraries."""
-    scene = draw(0, 0)
+    scene = draw(0)
     load_compiled(scene.spaces()[0])
     search = scene.search()
     search.deals(moves=100, deadline=time.monotonic() + 1)
@@ -190,20 +189,20 @@ def warm() -> None:
 
 def spread(work: Callable[[Scene], T], given: Given) -> Iterator[tuple[Scene, T]]:
     """Scenes and what becomes of them, as they are done, so many at a time, each on one core."""
-    if given.workers == 1:
-        for number in range(given.scenes):
-            scene = draw(number, given.seed)
+    if given.at_once == 1:
+        for number in given.numbers:
+            scene = draw(number)
             yield scene, work(scene)
         return
-    with ProcessPoolExecutor(given.workers, mp_context=get_context("fork")) as pool:
-        for done in as_completed([pool.submit(_drawn, work, number, given.seed) for number in range(given.scenes)]):
+    with ProcessPoolExecutor(given.at_once, mp_context=get_context("fork")) as pool:
+        for done in as_completed([pool.submit(_drawn, work, number) for number in given.numbers]):
             number, result = done.result()
-            yield draw(number, given.seed), result
+            yield draw(number), result
 
 
-def _drawn(work: Callable[[Scene], T], number: int, block: int) -> tuple[int, T]:
+def _drawn(work: Callable[[Scene], T], number: int) -> tuple[int, T]:
     """Scenes are drawn where they are looked at, since they cannot be sent."""
-    return number, work(draw(number, block))
+    return number, work(draw(number))
 
 
 def say(text: str) -> None:

@@ -1,24 +1,30 @@
-"""How much sooner the search has a good plan with the network, for `gnn.py`."""
+"""How good the search's plan is after so many seconds, with the network and without, for `gnn.py`."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-
-import numpy as np
 
 from common import Report
-from gnn_scenes import BANDS, NO_END, Given, Kept, Scene, load, middle, propose, runs, say, spread
-from hulk import planner
-from hulk.search.deals import Deal
+from gnn_scenes import Given, Kept, Scene, load, middle, runs, say, spread
+from hulk.planner import plan_jobs
+from hulk.search.budget import Effort
+from hulk.search.objective import Score
 
-WITHIN = 1.01
-MARKS = (1.0, 3.0, 7.0, 15.0, 30.0, 60.0)
+MARKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds since the begin of a search."""
+SIZES = {"small": (0, 299), "large": (300, 1_000)}
+"""Machines of a scene, from and to."""
+WORST = 10.0
+"""The most that a gap counts, and what it is where there is no plan yet or a job waits: then medians are numbers."""
+HALVED = (0.5, 1.0)
+MOST_RATIO = 0.6
+"""Of the gap without the network that is left with it on large scenes at those marks: half, and room for noise."""
+MOST_MORE = 1.0
+"""Percentage points by which a gap may be larger with the network: noise."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +35,12 @@ class Track:
 
     @property
     def least(self) -> float:
-        """The best cost in the end."""
-        return self.points[-1][1]
+        """The best cost in the end; infinite where there is none."""
+        return self.at(math.inf)
 
     def at(self, seconds: float) -> float:
         """The best cost by then; infinite before the first."""
         return min((cost for taken, cost in self.points if taken <= seconds), default=math.inf)
-
-    def reached(self, cost: float) -> float | None:
-        """Seconds until it was no dearer than that."""
-        return next((taken for taken, found in self.points if found <= cost), None)
 
 
 @dataclass(frozen=True)
@@ -51,66 +53,41 @@ class Race:
     with_network: tuple[Track, ...]
     best: float
 
-    def hits(self, tracks: Sequence[Track]) -> list[float | None]:
-        """Seconds until each was within 1 % of the best known."""
-        return [each.reached(WITHIN * self.best) for each in tracks]
-
-    def seconds(self, tracks: Sequence[Track], cap: float) -> float:
-        """The mean of them; a miss counts as the cap."""
-        return fmean(cap if taken is None else taken for taken in self.hits(tracks))
-
-    def speedup(self, cap: float) -> float:
-        """How many times sooner with the network."""
-        return self.seconds(self.without, cap) / self.seconds(self.with_network, cap)
+    def gaps(self, tracks: Sequence[Track], mark: float) -> list[float]:
+        """How far each is above the best known at a mark, as a share of it."""
+        return [min(WORST, each.at(mark) / self.best - 1) for each in tracks]
 
     @property
-    def counts(self) -> bool:
-        """Whether any got there."""
-        return any(taken is not None for taken in self.hits((*self.without, *self.with_network)))
+    def ways(self) -> dict[str, tuple[Track, ...]]:
+        """Both ways by name."""
+        return {"without": self.without, "with": self.with_network}
 
 
-def track(scene: Scene, given: Given, folder: Path | None, seed: int) -> Track:
-    """Search until the cap: runs twice as long as the one before, each from new draws and the last one's best deals,
-    with the network also from new proposals, as the planner has them."""
-    begin = time.monotonic()
+def track(scene: Scene, limit: float, folder: Path | None, seed: int) -> Track:
+    """A search of at most so many seconds, as `hulk plan` makes it, followed. Packing the scene counts; reading the
+    network and loading compiled code, which come before, do not."""
     points: list[tuple[float, float]] = []
 
-    def report(deal: Deal) -> None:
-        cost = search.cost(deal)
-        if not points or cost < points[-1][1]:
-            points.append((time.monotonic() - begin, cost))
+    def follow(seconds: float, score: Score) -> None:
+        points.append((seconds, score.goal))
 
-    search = scene.search(1, seed, report=report)
-    network = load(folder) if folder and planner.asks_network(search) else None
-    length, end = given.first, begin + given.cap
-    best: list[Deal] = []
-    while (now := time.monotonic()) < end:
-        deadline = now + length if now + 2 * length < end else end
-        proposed = []
-        if network:
-            until = now + planner._PROPOSING * (deadline - now)
-            proposed = propose(search, network, scene.seed, seed, int(length / given.first), deadline=until)
-        best = search.deals(
-            moves=NO_END,
-            deadline=deadline,
-            starts=[*proposed, *best],
-            length=length / given.first,
-        )
-        length *= 2
-    in_time = [point for point in points if point[0] <= given.cap]
-    return Track(tuple(in_time or points[:1]))
+    network = load(folder) if folder else None
+    plan_jobs(scene.request(), Effort(time_limit=limit, seed=seed), network=network, progress=follow)
+    return Track(tuple(points))
 
 
 def both_ways(given: Given, scene: Scene) -> list[tuple[Track, Track]]:
     """A scene without and with the network, one after the other, with each seed."""
+    scene.search()  # so that no way finds anything of the scene's models remembered that the other did not
     return [
-        (track(scene, given, None, seed), track(scene, given, given.network, seed)) for seed in range(given.repeats)
+        (track(scene, given.limit, None, seed), track(scene, given.limit, given.network, seed))
+        for seed in range(given.repeats)
     ]
 
 
-def time_part(report: Report, kept: Kept, given: Given) -> None:
+def marks_part(report: Report, kept: Kept, given: Given) -> None:
     """With and without the network, scene by scene. What is found on the way may be the best known."""
-    command = f"python benchmarks/gnn.py --only time --seed {given.seed} --cap {given.cap:g} --repeats {given.repeats}"
+    command = f"python benchmarks/gnn.py --only marks --limit {given.limit:g} --repeats {given.repeats}"
     races: list[Race] = []
     waiting = 0
     for done, (scene, tracks) in enumerate(spread(partial(both_ways, given), given), 1):
@@ -121,7 +98,7 @@ def time_part(report: Report, kept: Kept, given: Given) -> None:
             for way, found in (("without it", without), ("with the network", with_network))
             for track in found
         )
-        best = kept.offer(scene, search, least, f"{command}: {way}", given.cap).cost
+        best = kept.offer(scene, search, least, f"{command}: {way}", given.limit).cost
         say(f"{done} of {given.scenes}: {scene.machines} machines, {least / best - 1:+.1%} from the best, {way}")
         if runs(search, best):
             races.append(Race(scene, without, with_network, best))
@@ -129,57 +106,40 @@ def time_part(report: Report, kept: Kept, given: Given) -> None:
             waiting += 1
     if waiting:
         report.note(f"left out: {waiting} scenes where the best plan known has a job wait")
+    marks = [mark for mark in MARKS if mark <= given.limit]
     races.sort(key=lambda each: each.scene.machines)
-    title = f"seconds until within 1 % of the best known, mean of {given.repeats} (or how far above it at the cap)"
-    report.table(title, ["scene", "machines", "jobs", "without", "with", "speed-up"], _rows(races, given))
-    _figures(report, races, given.cap)
+    head = ["scene", "machines", "jobs", *(f"{mark:g} s" for mark in marks)]
+    report.table("percent above the best known, median of the seeds: without / with", head, list(_rows(races, marks)))
+    rows: list[list[object]] = []
+    for size, (least_machines, most_machines) in SIZES.items():
+        chosen = [each for each in races if least_machines <= each.scene.machines <= most_machines]
+        report.figure(f"scenes_{size}", len(chosen))
+        rows += [[size, f"{mark:g} s", *_figures(report, chosen, size, mark)] for mark in marks if chosen]
+    report.table(
+        "median gaps, percent, and percentage points more with the network",
+        ["scenes", "after", "without", "with", "more with"],
+        rows,
+    )
 
 
-def _rows(races: Sequence[Race], given: Given) -> list[list[object]]:
-    return [
-        [
-            each.scene.cluster.name,
-            each.scene.machines,
-            len(each.scene.jobs),
-            _cell(each, each.without, given.cap),
-            _cell(each, each.with_network, given.cap),
-            f"{each.speedup(given.cap):.2f}",
-        ]
-        for each in races
-    ]
+def _rows(races: Sequence[Race], marks: Sequence[float]) -> Iterator[list[object]]:
+    for race in races:
+        cells = (
+            " / ".join(f"{100 * middle(race.gaps(tracks, mark)):.1f}" for tracks in race.ways.values())
+            for mark in marks
+        )
+        yield [race.scene.cluster.name, race.scene.machines, len(race.scene.jobs), *cells]
 
 
-def _cell(race: Race, tracks: Sequence[Track], cap: float) -> str:
-    if all(taken is None for taken in race.hits(tracks)):
-        return f"{100 * (min(each.least for each in tracks) / race.best - 1):+.1f} %"
-    return f"{race.seconds(tracks, cap):.2f}"
-
-
-def _figures(report: Report, races: Sequence[Race], cap: float) -> None:
-    counted = [each for each in races if each.counts]
-    report.figure("scenes", len(races))
-    report.figure("scenes_both_miss", len(races) - len(counted))
-    report.figure("speedup_median", middle([each.speedup(cap) for each in counted]), least=3)
-    slowdowns = [1 / each.speedup(cap) for each in counted]
-    report.figure("slowdown_p95", float(np.percentile(slowdowns, 95)) if slowdowns else math.nan, most=1.5)
-    for name, (least, most) in BANDS.items():
-        band = [each for each in races if least <= each.scene.machines <= most]
-        if band:
-            ratios = [each.speedup(cap) for each in band if each.counts]
-            report.figure(f"speedup_median_{name}", middle(ratios), least=5 if name == "48_256" else None)
-            for way, tracks in _ways(band).items():
-                hits = [taken is not None for race, found in tracks for taken in race.hits(found)]
-                report.figure(f"hit_rate_{way}_{name}", fmean(hits))
-    for mark in MARKS:
-        if mark <= cap:
-            for way, tracks in _ways(races).items():
-                gaps = [each.at(mark) / race.best - 1 for race, found in tracks for each in found]
-                report.figure(f"gap_percent_{way}_after_{mark:g}_s", 100 * middle(gaps))
-
-
-def _ways(races: Sequence[Race]) -> dict[str, list[tuple[Race, tuple[Track, ...]]]]:
-    """Tracks of both ways."""
-    return {
-        "without": [(race, race.without) for race in races],
-        "with": [(race, race.with_network) for race in races],
-    }
+def _figures(report: Report, races: Sequence[Race], size: str, mark: float) -> list[str]:
+    """Figures of some scenes at a mark, and cells that say the same."""
+    without, with_network = (
+        middle([gap for race in races for gap in race.gaps(race.ways[way], mark)]) for way in ("without", "with")
+    )
+    where = f"{size}_at_{mark:g}_s"
+    report.figure(f"gap_percent_without_{where}", 100 * without)
+    report.figure(f"gap_percent_with_{where}", 100 * with_network)
+    report.figure(f"gap_points_more_with_{where}", 100 * (with_network - without), most=MOST_MORE)
+    if size == "large" and mark in HALVED:
+        report.figure(f"gap_ratio_{where}", with_network / max(without, 1e-9), most=MOST_RATIO)
+    return [f"{100 * each:.2f}" for each in (without, with_network, with_network - without)]

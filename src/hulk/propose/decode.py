@@ -1,14 +1,15 @@
-"""From shares to deals. All samples grow side by side: in each round the network sees what each has fixed so far and
-says how the rest might go on; the surest are fixed, and the next round knows more.
+"""From shares to deals. Samples grow side by side: in each round the network sees what each has fixed so far and says
+how the rest might go on; the surest are fixed, and the next round knows more.
 
 Fixing everything at once would mix several good plans into a bad one: a job that would do well here or there would get
 a part of both. So a round gives a job no second class before the network has seen the first, and a class has as many
-owners as there are rounds that draw one. The first sample takes the likeliest owner, the others draw, so that they
-differ.
+owners as there are rounds that draw one. The first sample takes the likeliest owner and is ready before the others,
+which draw, so that they differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -59,20 +60,39 @@ def proposals(
     network = network or bundled_network()
     if network is None:
         return Proposals([], None)
+    parts = list(in_turn(packed, rng, samples=samples, rounds=rounds, network=network))
+    found = {deal.owner.tobytes(): deal for part in reversed(parts) for deal in reversed(part.deals)}
+    return Proposals(list(found.values())[::-1], parts[0].apart)
+
+
+def in_turn(
+    packed: SearchTables,
+    rng: np.random.Generator,
+    *,
+    network: Proposing,
+    samples: int = SAMPLES,
+    rounds: int | None = None,
+) -> Iterator[Proposals]:
+    """The same in two parts: the likeliest proposal alone, a fraction of the time sooner than all; then those drawn,
+    which are not asked for before the first was taken. A deal of the second part may be that of the first."""
     facts = Facts.of(packed)
     samples, rounds = affordable(facts, samples, rounds or _rounds_for(facts.jobs))
     graph = Graph.of(facts)
-    tables, surely = decode(network, facts, graph, rng, samples=samples, rounds=rounds)
-    mended = np.stack([repaired(facts, table, shares) for table, shares in zip(tables, surely, strict=True)])
-    answer = network.run(graph, mended / facts.members[:, None])
-    found: dict[bytes, Deal] = {}
-    for number, table in enumerate(mended):
-        deal = empty_deal(packed)
-        deal.owner[:] = owners(packed, table)
-        deal.recipes[:] = recipes_of(answer.recipes[number], packed, rng, likeliest=number == 0, heads=answer.heads)
-        found.setdefault(deal.owner.tobytes(), deal)
-    beside = answer.beside.astype(float).mean(axis=0)
-    return Proposals(list(found.values()), np.where(np.isfinite(facts.latency), 1 / (1 + np.exp(beside)), np.inf))
+    for count, likeliest in ((1, True), (samples - 1, False)):
+        if count == 0:
+            continue
+        tables, surely = decode(network, facts, graph, rng, samples=count, rounds=rounds, likeliest=likeliest)
+        mended = np.stack([repaired(facts, table, shares) for table, shares in zip(tables, surely, strict=True)])
+        answer = network.run(graph, mended / facts.members[:, None])
+        found: dict[bytes, Deal] = {}
+        for number, table in enumerate(mended):
+            deal = empty_deal(packed)
+            deal.owner[:] = owners(packed, table)
+            deal.recipes[:] = recipes_of(answer.recipes[number], packed, rng, likeliest=likeliest, heads=answer.heads)
+            found.setdefault(deal.owner.tobytes(), deal)
+        beside = answer.beside.astype(float).mean(axis=0)
+        apart = np.where(np.isfinite(facts.latency), 1 / (1 + np.exp(beside)), np.inf)
+        yield Proposals(list(found.values()), apart)
 
 
 def _rounds_for(jobs: int) -> int:
@@ -94,11 +114,12 @@ def decode(
     *,
     samples: int,
     rounds: int,
-    temperature: float = TEMPERATURE,
+    likeliest: bool = True,
 ) -> tuple[Ints, Floats]:
-    """Tables of counts [S, P, J + 1], the last column idle, and the shares [S, P, J + 1] the network last gave."""
+    """Tables of counts [S, P, J + 1], the last column idle, and the shares [S, P, J + 1] the network last gave.
+    `likeliest`: the first takes the likeliest owner always; else all are drawn."""
     nothing = np.zeros((samples, facts.places, facts.jobs + 1), np.int64)
-    return complete(network, facts, graph, rng, nothing, rounds=rounds, temperature=temperature)
+    return complete(network, facts, graph, rng, nothing, rounds=rounds, temperature=TEMPERATURE, likeliest=likeliest)
 
 
 def complete(
@@ -110,8 +131,10 @@ def complete(
     *,
     rounds: int,
     temperature: float,
+    likeliest: bool = True,
 ) -> tuple[Ints, Floats]:
-    """Tables [S, P, J + 1] that go on from what is known of them, and the shares the network last gave."""
+    """Tables [S, P, J + 1] that go on from what is known of them, and the shares the network last gave. `likeliest`: as
+    in `decode`."""
     table = known.copy()
     limit = np.concatenate([np.rint(facts.usable.T * facts.members[:, None]), facts.members[:, None]], axis=1)
     shares = np.zeros(table.shape)
@@ -122,9 +145,10 @@ def complete(
         shares = np.exp(answer.shares.astype(float))
         at_once = max(1, facts.places // (facts.jobs * rounds))
         done = (turn + 1) / rounds
-        # Gumbel noise makes the greatest score a draw by shares ** (1 / temperature); the first sample has none.
+        # Gumbel noise makes the greatest score a draw by shares ** (1 / temperature).
         noise = rng.gumbel(size=table.shape) * temperature
-        noise[0] = 0.0
+        if likeliest:
+            noise[0] = 0.0
         choice = np.where(limit[None] > table, np.log(shares + 1e-12) + noise, -np.inf).argmax(axis=2)
         _fix(table, choice, shares, answer.amounts, facts.members, limit, done, at_once)
     _fix_rest(table, shares, facts.members, limit)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.propose.decode import SAMPLES, complete, owners, proposals, table_of
+from hulk.propose.decode import SAMPLES, complete, in_turn, owners, table_of
 from hulk.propose.facts import Facts
 from hulk.propose.graph import Graph
 from hulk.propose.network import Proposing
@@ -18,8 +18,10 @@ from hulk.propose.recipe import recipes_of
 from hulk.propose.repair import repaired
 from hulk.search.assignment.race import GroupSearch
 from hulk.search.deals import Deal
+from hulk.search.layouts import TOUR
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 _ROUNDS = 6
 _TEMPERATURE = 1.0
 _LEAST_HIDDEN, _MOST_HIDDEN = 0.2, 0.7
@@ -34,12 +36,45 @@ def starts(
     samples: int = SAMPLES,
     times: int = 0,
     deadline: float = float("inf"),
+    own: Deal | None = None,
 ) -> list[Deal]:
-    """Proposals for a search, refined, which from then on may also order stages as the network would."""
-    found = proposals(groups.packed, rng, samples=samples, network=network)
-    if found.apart is not None:
-        groups.go_by(found.apart)
-    return refined(groups, network, found.deals, rng, times=times, deadline=deadline)
+    """Proposals for a search, refined, which from then on may also order stages as the network would. The likeliest is
+    judged before the others are asked for; these are left out where the deadline on the monotonic clock has passed or
+    the search is stopped. `own`: a deal that the search has made before."""
+    judged: list[Deal] = []
+    seen: set[bytes] = set()
+    for part in in_turn(groups.packed, rng, samples=samples, network=network):
+        if not judged and part.apart is not None:
+            _go_by(groups, part.apart, own)
+        for deal in part.deals:
+            if deal.owner.tobytes() in seen:
+                continue
+            seen.add(deal.owner.tobytes())
+            judged.append(trimmed(groups, groups.judged(deal.owner, deal.recipes)))
+            if _is_over(groups, deadline):
+                return _best_first(groups, judged)
+    return refined(groups, network, judged, rng, times=times, deadline=deadline)
+
+
+def _go_by(groups: GroupSearch, apart: Floats, own: Deal | None) -> None:
+    """Let tours go by a network's word. Recipes of before that went by the last kind of tour went by the kind before
+    it, which is the same until then: they say so from now on, or they would not be what was priced."""
+    last = len(groups.packed.tours) - 1
+    for recipes in (groups.archive.recipes, *([own.recipes] if own else [])):
+        recipes[..., TOUR][recipes[..., TOUR] == last] = last - 1
+    groups.go_by(apart)
+
+
+def _is_over(groups: GroupSearch, deadline: float) -> bool:
+    """Whether the deadline has passed or the search is stopped: then it is a hurried one."""
+    over = time.monotonic() > deadline or groups.budget.stop()
+    groups.budget.hurried |= over
+    return over
+
+
+def _best_first(groups: GroupSearch, deals: Sequence[Deal]) -> list[Deal]:
+    """Deals joined with groups of others, the best first."""
+    return sorted((groups.combined(deal) for deal in deals), key=groups.cost)
 
 
 def refined(
@@ -51,22 +86,15 @@ def refined(
     times: int,
     deadline: float = float("inf"),
 ) -> list[Deal]:
-    """Deals, judged, trimmed, and after so many tries to better each of them; the best first. Earlier where the
-    deadline on the monotonic clock passes: then the search is a hurried one."""
+    """Judged deals after so many tries to better each of them; the best first. Earlier where the deadline on the
+    monotonic clock passes or the search is stopped."""
     packed, facts = groups.packed, Facts.of(groups.packed)
-    graph = Graph.of(facts)
-    best: list[Deal] = []
-    for deal in deals:
-        if best and time.monotonic() > deadline:
-            groups.budget.hurried = True
-            break
-        best.append(trimmed(groups, groups.judged(deal.owner, deal.recipes)))
+    graph, best = Graph.of(facts), list(deals)
     for deal in best:
         groups.combined(deal)
     tables = np.stack([table_of(deal.owner, packed) for deal in best])
     for turn in range(times):
-        if time.monotonic() > deadline:
-            groups.budget.hurried = True
+        if _is_over(groups, deadline):
             break
         trial = tables.copy()
         for table in trial:
@@ -82,7 +110,7 @@ def refined(
                 best[i], tables[i] = found, table_of(found.owner, packed)
         if turn % _SPREAD_EVERY == _SPREAD_EVERY - 1:
             _spread(groups, best, tables)
-    return sorted((groups.combined(deal) for deal in best), key=groups.cost)
+    return _best_first(groups, best)
 
 
 def trimmed(groups: GroupSearch, deal: Deal, only: Ints | None = None) -> Deal:
