@@ -23,7 +23,7 @@ from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
 from hulk.domain.job import Job, Rule
-from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sync
+from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
@@ -98,7 +98,7 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
             if breaks_rules(cluster, job, pipelines):
                 continue
             schedules = [Schedule(ScheduleKind.GPIPE), *(Schedule(ScheduleKind.ONE_F_ONE_B, k) for k in range(total))]
-            for schedule, sync, shard in product(schedules, Sync, (False, True)):
+            for schedule, sync, shard in product(schedules, Sync, (Sharding.NONE, Sharding.OPTIMIZER)):
                 plan = JobPlan(pipelines, Options(size, schedule, recompute, sync, shard))
                 encoded = encode(plan, cluster, book)
                 count = len(encoded.machine)
