@@ -157,7 +157,13 @@ def _tied(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDraw) ->
         rules.append(Rule(frozenset(layers), tuple(named), forbidden))
         said = "not " * forbidden + words
         entry["place"].append({said: named[0] if len(named) == 1 else named})
-    return replace(job, place=tuple(rules))
+    tied = replace(job, place=tuple(rules))
+    homes = {machine.region for machine in cluster.machines}
+    homeless = any(not any(tied.may_hold(layer, region) for region in homes) for layer in range(last + 1))
+    if homeless and rng.random() < 0.85:
+        del entry["place"]
+        return job
+    return tied
 
 
 def _shape(rng: Random, number: int, files: dict[str, str], tiny: bool) -> Shape:
