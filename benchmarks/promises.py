@@ -26,6 +26,7 @@ BOTH_WAYS = (
     "pin",
     "avoid",
     "allow or deny",
+    "place",
     "blocked link",
     "cheapest",
     "exact",

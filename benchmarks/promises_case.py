@@ -60,6 +60,19 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """Some layers only in regions, or, `forbidden`, never there."""
+
+    layers: frozenset[int]
+    patterns: tuple[str, ...]
+    forbidden: bool
+
+    def permits(self, layer: int, region: str) -> bool:
+        """Whether a layer may be in a region."""
+        return layer not in self.layers or self.forbidden != any(fnmatchcase(region, each) for each in self.patterns)
+
+
+@dataclass(frozen=True)
 class Job:
     """A job: tokens in all, seconds until its deadline; `allow` None means anywhere, an empty one nowhere."""
 
@@ -74,6 +87,7 @@ class Job:
     deadline: float | None = None
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
+    place: tuple[Rule, ...] = ()
 
     @property
     def tokens_per_step(self) -> int:
@@ -85,6 +99,14 @@ class Job:
         if any(fnmatchcase(region, pattern) for pattern in self.deny):
             return False
         return self.allow is None or any(fnmatchcase(region, pattern) for pattern in self.allow)
+
+    def may_hold(self, layer: int, region: str) -> bool:
+        """Whether a layer of it may be there."""
+        return self.may_run_in(region) and all(rule.permits(layer, region) for rule in self.place)
+
+    def may_use(self, region: str) -> bool:
+        """Whether any layer of it may be there."""
+        return any(self.may_hold(layer, region) for layer in range(len(self.shape.pieces)))
 
 
 @dataclass(frozen=True)

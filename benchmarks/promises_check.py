@@ -250,6 +250,7 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
         held = pieces[stage["layers"][0] : stage["layers"][1] + 1]
         if not job.may_run_in(machine.region):
             yield Fault("allow and deny hold", f"{job.name} in {machine.region}")
+        yield from _misplaced(job, stage, machine.region)
         if any(piece.heads % ranks for piece in held):
             yield Fault("tensor parallel divides the heads", f"{job.name}: {ranks} GPUs of {machine.name}")
         params = sum(piece.params for piece in held)
@@ -261,6 +262,13 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
     for a, b in _talking(job, own):
         if case.network.blocked(machines[a], machines[b]):
             yield Fault("nothing over a blocked link", f"{job.name}: {a} and {b}")
+
+
+def _misplaced(job: Job, stage: Document, region: str) -> Iterator[Fault]:
+    """Layers of a stage that a rule keeps from its region."""
+    for layer in range(stage["layers"][0], stage["layers"][1] + 1):
+        if not all(rule.permits(layer, region) for rule in job.place):
+            yield Fault("layers are where they may be", f"{job.name}: layer {layer} in {region}")
 
 
 def _talking(job: Job, own: Document) -> set[tuple[str, str]]:

@@ -10,7 +10,7 @@ from math import exp, log
 from random import Random
 from typing import Any
 
-from promises_case import OUT, Case, Job, Machine, Options, Pairs, as_yaml
+from promises_case import OUT, Case, Job, Machine, Options, Pairs, Rule, as_yaml
 from promises_cluster import ClusterDraw, log_uniform
 from promises_models import Shape, bundled_shape, shape_of
 from promises_wrong import contradict
@@ -125,7 +125,45 @@ def _somewhere(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDra
         entry["allow"] = rng.choice(([], [], ["atlantis"], ["zz-*", "moon"]))
     if rng.random() < 0.07:
         entry["deny"] = [rng.choice((*regions, "atlantis", "us-*"))]
-    return replace(job, allow=tuple(entry["allow"]) if "allow" in entry else None, deny=tuple(entry.get("deny", ())))
+    job = replace(job, allow=tuple(entry["allow"]) if "allow" in entry else None, deny=tuple(entry.get("deny", ())))
+    return _tied(rng, entry, job, cluster) if rng.random() < 0.25 else job
+
+
+def _tied(rng: Random, entry: dict[str, Any], job: Job, cluster: ClusterDraw) -> Job:
+    """Some of its layers tied to places: one to three rules, which may leave a layer no place at all."""
+    regions, last = sorted(cluster.document["regions"]), len(job.shape.pieces) - 1
+    rules = []
+    entry["place"] = []
+    for _ in range(rng.choices((1, 2, 3), (60, 30, 10))[0]):
+        first = rng.randint(0, last)
+        words, layers = (
+            f"layers {first}-{first + 1}" if first < last else f"layer {first}",
+            {first, min(first + 1, last)},
+        )
+        if not job.shape.two_sided and rng.random() < 0.6:
+            words, layers = rng.choice(
+                (
+                    ("embedding", {0}),
+                    ("head", {last}),
+                    ("embedding and head", {0, last}),
+                    ("blocks", set(range(1, last))),
+                    (f"embedding, layers 0-{first}", set(range(first + 1))),
+                )
+            )
+        home = rng.choice(cluster.machines).region
+        patterns = {home, *rng.sample(regions, rng.randint(0, max(0, len(regions) - 2)))}
+        named = sorted(rng.choice((name, name[:2] + "*")) for name in patterns)
+        forbidden = rng.random() < 0.35
+        rules.append(Rule(frozenset(layers), tuple(named), forbidden))
+        said = "not " * forbidden + words
+        entry["place"].append({said: named[0] if len(named) == 1 else named})
+    tied = replace(job, place=tuple(rules))
+    homes = {machine.region for machine in cluster.machines}
+    homeless = any(not any(tied.may_hold(layer, region) for region in homes) for layer in range(last + 1))
+    if homeless and rng.random() < 0.85:
+        del entry["place"]
+        return job
+    return tied
 
 
 def _shape(rng: Random, number: int, files: dict[str, str], tiny: bool) -> Shape:
@@ -203,7 +241,7 @@ def _places(rng: Random, cluster: ClusterDraw, jobs: list[Job]) -> tuple[Pairs, 
         one = rng.choice(jobs) if rng.random() < 0.2 else None  # all of them, more than it may have a use for
         for machine in rng.sample(cluster.machines, most if one else min(most, rng.randint(1, 3))):
             job = one or rng.choice(jobs)
-            if job.may_run_in(machine.region):
+            if job.may_use(machine.region):
                 pins[machine.name] = job.name
     avoids: set[tuple[str, str]] = set()
     if rng.random() < 0.3:
@@ -220,7 +258,7 @@ def _starved(job: Job, machines: Iterable[Machine], pins: Pairs, avoids: Pairs) 
     """Whether pins and avoided machines leave a job nothing that it may use."""
     taken = {machine for name, machine in pins if name != job.name}
     taken |= {machine for name, machine in avoids if name == job.name}
-    allowed = {machine.name for machine in machines if job.may_run_in(machine.region)}
+    allowed = {machine.name for machine in machines if job.may_use(machine.region)}
     return bool(allowed) and not allowed - taken
 
 

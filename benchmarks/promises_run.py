@@ -216,6 +216,7 @@ def _exercised(case: Case, seen: Seen, priced: Seen | None) -> set[str]:
         ("pin", {name for name, _ in options.pins}),
         ("avoid", {name for name, _ in options.avoids}),
         ("allow or deny", {job.name for job in case.jobs if job.allow is not None or job.deny}),
+        ("place", {job.name for job in case.jobs if job.place}),
     ):
         if jobs:
             kept[kind] = kept.get(kind, True) and not jobs & waiting.keys()

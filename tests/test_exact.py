@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
@@ -21,7 +22,7 @@ from hulk.cost.tables import Hosts, empty_durations, encode, make_book
 from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
-from hulk.domain.job import Job
+from hulk.domain.job import Job, Rule
 from hulk.domain.options import Options, Schedule, ScheduleKind, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
@@ -95,6 +96,8 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
         options = Options(size, recompute=recompute, sequence_parallel=sequence)
         book = make_book(job, hosts, ranks=[1, 2, 4], options=options, compute=COMPUTE, engine=engine)
         for pipelines in all_pipelines(cluster, names, len(job.model.layers), total):
+            if breaks_rules(cluster, job, pipelines):
+                continue
             schedules = [Schedule(ScheduleKind.GPIPE), *(Schedule(ScheduleKind.ONE_F_ONE_B, k) for k in range(total))]
             for schedule, sync, sharding in product(schedules, Sync, (Sharding.NONE, Sharding.OPTIMIZER)):
                 plan = JobPlan(pipelines, replace(options, schedule=schedule, sync=sync, sharding=sharding))
@@ -105,6 +108,16 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
                     used = frozenset(stage.machine for pipeline in pipelines for stage in pipeline.stages)
                     best[used] = min(best.get(used, seconds), seconds)
     return best
+
+
+def breaks_rules(cluster: Cluster, job: Job, pipelines: Sequence[Pipeline]) -> bool:
+    """Whether a layer is where a rule does not let it be."""
+    for rule, pipeline in product(job.place, pipelines):
+        for stage in pipeline.stages:
+            is_there = any(fnmatchcase(cluster.machine(stage.machine).region, pattern) for pattern in rule.patterns)
+            if is_there == rule.forbidden and rule.layers.intersection(stage.layers):
+                return True
+    return False
 
 
 def all_pipelines(cluster: Cluster, names: Sequence[str], layers: int, total: int) -> Iterator[tuple[Pipeline, ...]]:
@@ -211,6 +224,23 @@ def test_agrees_with_brute_force_two_jobs(seed: int) -> None:
     ]
     memory = STATE * jobs[0].model.params * float(rng.choice([0.6, 2.0]))
     agree(make_cluster(rng, (1, 1, 1), regions=2, memory=memory, blocked=seed == 2), jobs)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_agrees_with_brute_force_with_rules(seed: int) -> None:
+    """Layers tied to regions: the ends in one, some layers not in another, and now and then what cannot be."""
+    rng = np.random.default_rng(400 + seed)
+    gpus, blocks = [((1, 1, 1), 2), ((2, 1), 2), ((2, 1), 1), ((1, 1, 1), 1)][seed % 4]
+    job = make_job("a", blocks, hidden=int(rng.choice([512, 1024])), batch=4, tied=seed % 3 == 0)
+    layers = len(job.model.layers)
+    first = int(rng.integers(0, layers))
+    drawn_layers = frozenset(range(first, int(rng.integers(first, layers)) + 1))
+    ends = Rule("ends", frozenset({0, layers - 1}), ("r0",))
+    other = Rule("some", drawn_layers, (f"r{rng.integers(0, 2)}",), forbidden=bool(rng.random() < 0.7))
+    place = [(ends,), (other,), (ends, other)][seed % 3]
+    memory = STATE * job.model.params * float(rng.choice([0.6, 1.0, 3.0]))
+    cluster = make_cluster(rng, gpus, regions=2, memory=memory, blocked=False)
+    agree(cluster, [replace(job, place=place)])
 
 
 @pytest.mark.parametrize("engine", [MEGATRON_DEEPSPEED, MEGATRON], ids=lambda engine: engine.name)

@@ -21,7 +21,7 @@ import promises_models as models
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.models import build_named_model, model_names
-from promises_case import Case, Job, Machine, Network, Options
+from promises_case import Case, Job, Machine, Network, Options, Rule
 from promises_check import Seen, check
 from promises_draw import draw
 from promises_run import run_hulk
@@ -213,6 +213,9 @@ def test_the_checker_sees_a_pinned_machine_left_idle():
     assert promises_broken(spoiled(moved), code=3, broken=("x does not use a",)) == set()
 
 
+TIED, KEPT_OUT = Rule(frozenset({0}), ("rome",), False), Rule(frozenset({0}), ("pa*",), True)
+
+
 @pytest.mark.parametrize(
     ("promise", "changed"),
     [
@@ -221,6 +224,8 @@ def test_the_checker_sees_a_pinned_machine_left_idle():
         ("keeps deadline", {"jobs": (replace(CASE.jobs[0], deadline=99.0), CASE.jobs[1])}),
         ("allow and deny hold", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], allow=()))}),
         ("allow and deny hold", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], deny=("pa*",)))}),
+        ("layers are where they may be", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], place=(TIED,)))}),
+        ("layers are where they may be", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], place=(KEPT_OUT,)))}),
         ("fits into memory", {"machines": (replace(CASE.machines[0], memory=100_000.0), *CASE.machines[1:])}),
         ("refuses contradictions", {"refuse": "a contradiction"}),
         ("nothing over a blocked link", {"network": Network(regions={frozenset(("rome",)): True})}),
@@ -300,6 +305,8 @@ def test_a_drawn_case_is_read_as_it_was_drawn(number, tmp_path):
         assert [layer.head_width for layer in job.model.layers] == [piece.heads for piece in own_job.shape.pieces]
         for region in cluster.regions:
             assert job.may_run_in(region.name) == own_job.may_run_in(region.name)
+            for layer in range(len(job.model.layers)):
+                assert job.may_hold(layer, region.name) == own_job.may_hold(layer, region.name)
 
 
 # The runner sees how a run ends.

@@ -40,6 +40,9 @@ def read_wishes(pins: Sequence[str], avoids: Sequence[str], jobs: Sequence[Job],
         region = cluster.machine(machine).region
         if not by_name[job].may_run_in(region):
             raise InputError(f"--pin {text!r}: {job!r} may not run in {region!r}", hint="see its allow and deny")
+        if not any(by_name[job].may_hold(layer, region) for layer in range(len(by_name[job].model.layers))):
+            hint = "see its `place`"
+            raise InputError(f"--pin {text!r}: no layer of {job!r} may be in {region!r}", hint=hint)
         pinned[job].add(machine)
     return Wishes(
         {job: frozenset(names) for job, names in pinned.items()},

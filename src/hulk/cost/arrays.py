@@ -58,6 +58,8 @@ class Tables(NamedTuple):
     peak_split: Floats  # [L] bytes needed for a moment
     peak_whole: Floats  # [L]
     alike_until: Ints  # [L] the first layer after l with other peaks: blocks are alike, so a range is a few steps
+    held_until: Ints  # [M, L] the last layer up to which a place may hold all from l on; −1: not even that one; no rows
+    # where every place may hold every layer
     cut: Floats  # [L] bytes sent on after layer l
     gather_fixed: Floats  # [K] seconds to put slices together at a receiver of this kind
     gather_rate: Floats  # [K] seconds a byte

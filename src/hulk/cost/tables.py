@@ -98,6 +98,7 @@ def make_book(
         held_whole=_prefix([m.held_whole for m in memory]),
         peak_split=np.array([m.peak_split for m in memory]),
         peak_whole=np.array([m.peak_whole for m in memory]),
+        held_until=_held_until(job, hosts.machines),
         alike_until=_ends_of_runs([(m.peak_split, m.peak_whole) for m in memory]),
         cut=np.array([layer.output * options.microbatch_size * job.precision.bytes for layer in layers], float),
         gather_fixed=np.array([g[0] for g in gathers]),
@@ -167,6 +168,20 @@ def _ends_of_runs(values: Sequence[object]) -> Ints:
     for i in range(len(values) - 2, -1, -1):
         ends[i] = ends[i + 1] if values[i] == values[i + 1] else i + 1
     return ends
+
+
+def _held_until(job: Job, machines: Sequence[Machine]) -> Ints:
+    """`Tables.held_until` by the job's rules."""
+    count = len(job.model.layers)
+    if not job.place:
+        return np.zeros((0, count), np.int64)
+    rows: dict[str, list[int]] = {}
+    for region in dict.fromkeys(machine.region for machine in machines):
+        row = rows[region] = [-1] * count
+        for layer in reversed(range(count)):
+            if job.may_hold(layer, region):
+                row[layer] = row[layer + 1] if layer + 1 < count and row[layer + 1] >= 0 else layer
+    return np.array([rows[machine.region] for machine in machines], np.int64).reshape(-1, count)
 
 
 def _pass_times(

@@ -79,7 +79,8 @@ def _check_layers(pipeline: Pipeline, count: int, place: Place) -> None:
 
 
 def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], place: Place) -> None:
-    """A known machine in a region where the job may run, with GPUs that exist, are free, and divide what they must."""
+    """A known machine in a region where the job and these layers may be, with GPUs that exist, are free, and divide
+    what they must."""
     if not cluster.has_machine(stage.machine):
         known = (machine.name for machine in cluster.machines)
         raise PlanError(
@@ -92,6 +93,14 @@ def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: dict[tuple[str,
             where=place,
             hint="see allow and deny of the job",
         )
+    for layer in stage.layers if job.place else ():
+        broken = job.broken_rule(layer, machine.region)
+        if broken is not None:
+            raise PlanError(
+                f"layer {layer} may not be in region {machine.region!r}, where {machine.name!r} is: {str(broken)!r}",
+                where=place,
+                hint="see `place` of the job",
+            )
     if not stage.gpus:
         raise PlanError("no GPUs", where=place)
     for gpu in stage.gpus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -40,6 +41,29 @@ class Attention(StrEnum):
 
 
 @dataclass(frozen=True)
+class Rule:
+    """Where some layers of a model may be.
+
+    words       which layers, as a person says it: "embedding and head"
+    layers      their numbers, as plans count them: 0 is the embedding
+    patterns    regions, as names or patterns
+    forbidden   the layers must not be there; otherwise they may be nowhere else
+    """
+
+    words: str
+    layers: frozenset[int]
+    patterns: tuple[str, ...]
+    forbidden: bool = False
+
+    def permits(self, layer: int, region: str) -> bool:
+        """Whether the rule lets a layer be in a region."""
+        return layer not in self.layers or _matches(region, self.patterns) != self.forbidden
+
+    def __str__(self) -> str:
+        return f"{'not ' if self.forbidden else ''}{self.words}: {', '.join(self.patterns)}"
+
+
+@dataclass(frozen=True)
 class Job:
     """What to train.
 
@@ -48,6 +72,7 @@ class Job:
     deadline       seconds in which the budget must be used up (None: whenever)
     allow          regions where it may run, as patterns; None: everywhere, none: nowhere
     deny           regions where it must not run; wins over `allow`
+    place          where some of its layers may be; all rules hold, and `allow` and `deny` besides
     """
 
     name: str
@@ -61,6 +86,7 @@ class Job:
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     deadline: float | None = None
+    place: tuple[Rule, ...] = ()
 
     @property
     def tokens_per_step(self) -> int:
@@ -79,6 +105,18 @@ class Job:
 
     def may_run_in(self, region: str) -> bool:
         """Whether the job's data may be in that region: `deny` wins over `allow`."""
-        if any(fnmatchcase(region, pattern) for pattern in self.deny):
+        if _matches(region, self.deny):
             return False
-        return self.allow is None or any(fnmatchcase(region, pattern) for pattern in self.allow)
+        return self.allow is None or _matches(region, self.allow)
+
+    def broken_rule(self, layer: int, region: str) -> Rule | None:
+        """The first rule of `place` that a layer in a region would break; None where there is none."""
+        return next((rule for rule in self.place if not rule.permits(layer, region)), None)
+
+    def may_hold(self, layer: int, region: str) -> bool:
+        """Whether a layer may be in a region, by all that the job says."""
+        return self.may_run_in(region) and self.broken_rule(layer, region) is None
+
+
+def _matches(region: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(region, pattern) for pattern in patterns)

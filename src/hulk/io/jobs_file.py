@@ -14,6 +14,7 @@ from hulk.errors import InputError
 from hulk.io.fields import Entry, Name, Number, Quantity, Text, validate, whole
 from hulk.io.files import find_file
 from hulk.io.models import build_model_from_path, build_named_model
+from hulk.io.place import Placing, Said, rules_of
 from hulk.io.yamlfile import Document, read_document
 from hulk.units import Dimension
 
@@ -52,6 +53,9 @@ class JobEntry(Entry):
     """Regions where the job may run, as names or patterns such as eu-*; everywhere if left out, nowhere if empty."""
     deny: Annotated[list[Pattern], Field(max_length=1000)] = Field(default_factory=list)
     """Regions where it must not run; wins over `allow`."""
+    place: Annotated[list[Annotated[list[Said], Placing()]], Field(max_length=1000)] = Field(default_factory=list)
+    """Regions where some layers may be, and nowhere else: `embedding and head: eu-*`; or where they must not be: `not
+    layers 10-20: spot-*`. Layers are counted from 0, the embedding. All rules hold, and `allow` and `deny` besides."""
 
 
 class JobsFile(Entry):
@@ -97,6 +101,7 @@ def read_jobs(document: Document, *, folder: Path | None = None) -> tuple[Job, .
             allow=tuple(entry.allow) if "allow" in entry.model_fields_set else None,
             deny=tuple(entry.deny),
             deadline=entry.deadline,
+            place=rules_of(entry.place, model, document, ("jobs", index, "place")),
         )
     return tuple(jobs.values())
 

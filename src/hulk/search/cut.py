@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.arrays import SCHEDULE, Encoded, Tables
-from hulk.cost.compiled import lean
+from hulk.cost.compiled import inner, lean, maker
 from hulk.cost.sharding import shards_of
 from hulk.cost.step import stage_memory
 from hulk.domain.options import ALL_AHEAD
@@ -86,6 +86,50 @@ def cut(tables: Tables, plan: Encoded, p: int) -> int:
     if not is_filled:
         fill(tables, plan, p, high, plan.first, plan.last)
     return 0
+
+
+@maker
+def cut_by_rules(tables: Tables, plan: Encoded, p: int) -> int:
+    """`cut` where not every place may hold every layer. A stage filled as far as it goes may leave the next one a layer
+    that it must not hold, so all ways to cut are compared."""
+    begin, end = plan.starts[p], plan.starts[p + 1]
+    layers, stages = tables.cut.shape[0], end - begin
+    slowest = np.full((stages + 1, layers + 1), np.inf)  # of so many stages that hold so many layers: seconds
+    before = np.zeros((stages + 1, layers + 1), np.int64)  # layers before the last of these stages
+    slowest[0, 0] = 0.0
+    furthest = 0
+    for s in range(stages):
+        n = begin + s
+        k, t, place, shards = plan.kind[n], plan.ranks[n], plan.place[n], shards_of(tables, plan, p, n)
+        most = layers - stages + s  # every later stage needs a layer
+        for a in range(s, most + 1):
+            if slowest[s, a] == np.inf:
+                continue
+            start = tables.forward[k, a] + tables.backward[k, a]
+            for b in range(a, min(most, tables.held_until[place, a]) + 1):
+                seconds = max(slowest[s, a], tables.forward[k, b + 1] + tables.backward[k, b + 1] - start)
+                if seconds >= slowest[s + 1, b + 1]:
+                    continue
+                if stage_memory(tables, a, b, t, plan.warmup[n], n + 1 < end, shards)[0] > tables.capacity[place]:
+                    break
+                slowest[s + 1, b + 1], before[s + 1, b + 1] = seconds, a
+                furthest = max(furthest, b + 1)
+    if furthest == layers:
+        a = layers
+        for s in range(stages, 0, -1):
+            plan.last[begin + s - 1] = a - 1
+            a = before[s, a]
+            plan.first[begin + s - 1] = a
+    return layers - furthest
+
+
+@inner
+def keeps_rules(tables: Tables, plan: Encoded) -> bool:
+    """Whether every stage holds only layers that may be in its place, where there are rules for that."""
+    for n in range(plan.starts[plan.microbatches.shape[0]]):
+        if tables.held_until[plan.place[n], plan.first[n]] < plan.last[n]:
+            return False
+    return True
 
 
 @lean

@@ -12,7 +12,7 @@ from hulk.cost.step import stage_durations, step_seconds
 from hulk.cost.sync import buckets_of, is_apart, set_bytes
 from hulk.cost.sync_times import gradient_sets
 from hulk.domain.options import ALL_AHEAD
-from hulk.search.cut import cut, same_pipeline, set_warmup
+from hulk.search.cut import cut, cut_by_rules, same_pipeline, set_warmup
 from hulk.search.refine import refine
 from hulk.search.results import CUT_OFF, LACKS, OVER, RUNS, TOO_FULL, TOO_MANY_PIPELINES
 from hulk.search.share import share
@@ -89,7 +89,7 @@ def fit(
     layers = tables.cut.shape[0]
     if total < replicas:
         return LACKS, TOO_MANY_PIPELINES + replicas - total
-    missing, pace = 0, 0.0
+    missing, pace, is_ruled = 0, 0.0, tables.held_until.shape[0] > 0
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         if end - begin > layers:
@@ -107,7 +107,7 @@ def fit(
                 plan.first[begin + i] = plan.first[before + i]
                 plan.last[begin + i] = plan.last[before + i]
             continue
-        missing += cut(tables, plan, p)
+        missing += cut_by_rules(tables, plan, p) if is_ruled else cut(tables, plan, p)
         if missing > 0 and limit < np.inf:  # how far it is from fitting counts only where nothing fits yet
             break
     if missing > 0:

@@ -75,6 +75,19 @@ class Places:
         return between(cluster, self.representatives, lambda link, *_: link.origin is Origin.MEASURED) > 0
 
 
+def _usable(job: Job, cluster: Cluster, without: Collection[str]) -> frozenset[int]:
+    """The machines that may hold some layer of a job; none where there is a layer that no machine may hold."""
+    usable = [i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region) and m.name not in without]
+    if not job.place:
+        return frozenset(usable)
+    regions = {cluster.machines[i].region for i in usable}
+    layers = range(len(job.model.layers))
+    held = {region: {layer for layer in layers if job.may_hold(layer, region)} for region in regions}
+    if len(set().union(*held.values())) < len(layers):
+        return frozenset()
+    return frozenset(i for i in usable if held[cluster.machines[i].region])
+
+
 class JobSpace:
     """All that search asks about one job on one cluster."""
 
@@ -93,9 +106,8 @@ class JobSpace:
         self.job = job
         self.cluster = cluster
         self.places = places
-        self.allowed = frozenset(
-            i for i, m in enumerate(cluster.machines) if job.may_run_in(m.region) and m.name not in without
-        )
+        self.without = frozenset(without)
+        self.allowed = _usable(job, cluster, without)
         self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.compiled import inner, kernel, lean, maker
+from hulk.search.order import order_slots
 from hulk.search.tables import SearchTables
 from hulk.search.workspace import Workspace
 
@@ -126,15 +127,37 @@ def _fold(work: Workspace, begin: int, end: int) -> None:
         return
 
 
+@inner
+def _put_in_order(packed: SearchTables, work: Workspace, job: int, begin: int, end: int, middle: bool) -> bool:
+    """`order_slots` for slots at hand of a job that has rules."""
+    held = packed.held_until[packed.held_at[job] : packed.held_at[job + 1]]
+    place, machine, ranks = work.place[begin:end], work.machine[begin:end], work.ranks[begin:end]
+    for i in range(end - begin):
+        place[i] = packed.place[machine[i]]
+    return order_slots(held, packed.layers[job], place, machine, ranks, middle)
+
+
+@inner
+def mend_ends(packed: SearchTables, work: Workspace, job: int) -> None:
+    """The pipelines at hand of a job that has rules, with slots at their ends that may be there, as far as there are
+    such."""
+    for p in range(work.pipelines[0]):
+        _put_in_order(packed, work, job, work.starts[p], work.starts[p + 1], False)
+
+
 @maker
-def _end_pipeline(work: Workspace, p: int, written: int, layout: Ints) -> None:
-    """The pipeline just written the way the layout wants its ends."""
+def _end_pipeline(packed: SearchTables, work: Workspace, job: int, p: int, written: int, layout: Ints) -> int:
+    """The pipeline just written the way the layout wants its ends, and in an order that the job's rules allow. Returns
+    how many slots are written: without its own where rules let none of them be an end."""
     begin = work.starts[p]
     if layout[FOLDED] == 1:
         _fold(work, begin, written)
     if layout[REVERSED] == 1:
         work.machine[begin:written] = work.machine[begin:written][::-1].copy()
         work.ranks[begin:written] = work.ranks[begin:written][::-1].copy()
+    if packed.held_at[job + 1] == packed.held_at[job] or _put_in_order(packed, work, job, begin, written, True):
+        return written
+    return int(begin)
 
 
 @inner
@@ -180,8 +203,8 @@ def _shape_twins(packed: SearchTables, work: Workspace, job: int, slots: int, la
                 work.machine[written], work.ranks[written] = machine, ranks
                 written += 1
         if written > work.starts[pipelines]:
-            _end_pipeline(work, pipelines, written, layout)
-            pipelines += 1
+            written = _end_pipeline(packed, work, job, pipelines, written, layout)
+            pipelines += 1 if written > work.starts[pipelines] else 0
     work.starts[pipelines] = written
     work.pipelines[0] = pipelines
     return written > 0
@@ -216,8 +239,8 @@ def shape(packed: SearchTables, work: Workspace, job: int, owner: Ints, layout: 
                 for k in range(begin + i * size // count, begin + (i + 1) * size // count):
                     work.machine[written], work.ranks[written] = work.slot_machine[k], work.slot_ranks[k]
                     written += 1
-            _end_pipeline(work, pipelines, written, layout)
-            pipelines += 1
+            written = _end_pipeline(packed, work, job, pipelines, written, layout)
+            pipelines += 1 if written > work.starts[pipelines] else 0
         begin = end
     work.starts[pipelines] = written
     work.pipelines[0] = pipelines

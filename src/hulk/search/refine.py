@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hulk.cost.arrays import FITS, Durations, Encoded, Tables
 from hulk.cost.compiled import constant, inner, kernel, maker
 from hulk.cost.step import ALL, durations, step_seconds
-from hulk.search.cut import set_warmup
+from hulk.search.cut import keeps_rules, set_warmup
 
 Floats = NDArray[np.float64]
 Shift = tuple[int, int]
@@ -121,6 +121,8 @@ def _give_microbatch(plan: Encoded, p: int, q: int) -> None:
 
 @maker
 def _price(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
+    if tables.held_until.shape[0] > 0 and not keeps_rules(tables, plan):
+        return -1.0
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
         return -1.0

@@ -48,6 +48,8 @@ class SearchTables(NamedTuple):
     changes: Floats  # [F] sums over how likely an option is changed
     steps: Ints  # [F] how far a change goes along the values; 0: to any
     needs: Ints  # [F] what pipelines must have for it to have an effect: `hulk.domain.options.Needs`
+    held_until: Ints  # the jobs' tables of that name one after the other; of a job without rules there is nothing
+    held_at: Ints  # [J + 1] where a job's begins
     layers: Ints  # [J]
     kinds: Ints  # [J]
     scalars: Floats  # [J, V, 6] bytes a parameter: kept, sharded, gradient, on the wire, weight; parameters shared
@@ -135,6 +137,7 @@ def pack(spaces: Sequence[JobSpace]) -> SearchTables:
         allowed[j, list(space.allowed)] = True
     firsts = [space.tables(space.plainest) for space in spaces]
     tours = _tours(common, firsts)
+    held = [tables.held_until.ravel() for tables in firsts]
     return SearchTables(
         floats=np.concatenate(floats),
         ints=np.concatenate(ints),
@@ -146,6 +149,8 @@ def pack(spaces: Sequence[JobSpace]) -> SearchTables:
         changes=np.cumsum(np.where((values > 1).any(axis=0), [choice.weight for choice in SPACE], 0.0)),
         steps=np.array([choice.step for choice in SPACE]),
         needs=np.array([int(choice.needs) for choice in SPACE]),
+        held_until=np.concatenate(held),
+        held_at=np.cumsum([0, *(own.size for own in held)]),
         layers=np.array([len(space.job.model.layers) for space in spaces]),
         kinds=np.array([len(tables.update) for tables in firsts]),
         scalars=scalars,
@@ -218,7 +223,7 @@ def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
         variant += packed.strides[column] * row[column]
     at = packed.where[job, variant]
     n, kinds = packed.layers[job], packed.kinds[job]
-    values = packed.floats
+    values, held = packed.floats, packed.held_at[job]
     return Tables(
         values[at[_FORWARD] : at[_FORWARD] + kinds * (n + 1)].reshape((kinds, n + 1)),
         values[at[_BACKWARD] : at[_BACKWARD] + kinds * (n + 1)].reshape((kinds, n + 1)),
@@ -231,6 +236,7 @@ def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
         values[at[_PEAK_SPLIT] : at[_PEAK_SPLIT] + n],
         values[at[_PEAK_WHOLE] : at[_PEAK_WHOLE] + n],
         packed.ints[at[_ALIKE_UNTIL] : at[_ALIKE_UNTIL] + n],
+        packed.held_until[held : packed.held_at[job + 1]].reshape(((packed.held_at[job + 1] - held) // n, n)),
         values[at[_CUT] : at[_CUT] + n],
         values[at[_GATHER_FIXED] : at[_GATHER_FIXED] + kinds],
         values[at[_GATHER_RATE] : at[_GATHER_RATE] + kinds],

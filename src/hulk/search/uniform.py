@@ -113,7 +113,11 @@ def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
     encoded.first[:] = np.tile(ends - counts, replicas)
     encoded.microbatches[:] = share
     encoded.warmup[:] = np.tile([options.schedule.warmup(s, stages, share) for s in range(stages)], replicas)
-    seconds = float(seconds_of(space.tables(options), encoded, *space.room(len(encoded.machine))))
+    tables = space.tables(options)
+    ruled = tables.held_until.shape[0] > 0
+    if ruled and (tables.held_until[encoded.place, encoded.first] < encoded.last).any():
+        return None  # a layer where it must not be
+    seconds = float(seconds_of(tables, encoded, *space.room(len(encoded.machine))))
     return (seconds, encoded) if seconds >= 0 else None
 
 

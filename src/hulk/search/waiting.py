@@ -26,10 +26,8 @@ def why_waiting(space: JobSpace, *, alone: bool) -> str:
     """The reason, as far as it can be told: where the job may run, its state, its activations, the links, or the other
     jobs (none, if it is `alone`)."""
     job = space.job
-    if job.allow == ():
-        return "its `allow` is empty: it may run nowhere (leave it out for everywhere)"
     if not space.allowed:
-        return "no machine is in a region where it may run and is not kept from it"
+        return _why_nowhere(space)
     machines = [space.cluster.machines[i] for i in space.allowed]
     need, have = state_bytes(space), sum(machine.memory * machine.gpus for machine in machines)
     where = "all machines" if len(machines) == len(space.cluster.machines) else "the machines it may use"
@@ -48,7 +46,29 @@ def why_waiting(space: JobSpace, *, alone: bool) -> str:
     return (
         f"no group of machines that reach each other was found that holds its {format_size(need)} of weights and "
         f"optimizer state and the activations of {_samples(space)} besides{pinned} ({where} have {format_size(have)})"
+        + (f", by the rules of its `place`: {'; '.join(map(str, job.place))}" if job.place else "")
     )
+
+
+def _why_nowhere(space: JobSpace) -> str:
+    """Why there is no machine that the job may use."""
+    if space.job.allow == ():
+        return "its `allow` is empty: it may run nowhere (leave it out for everywhere)"
+    return why_no_place(space) or "no machine is in a region where it may run and is not kept from it"
+
+
+def why_no_place(space: JobSpace) -> str | None:
+    """The first layer that its job's rules leave no place among the machines it may use, and these rules, in words;
+    None where every layer has one."""
+    job, without = space.job, space.without
+    machines = [m for m in space.cluster.machines if job.may_run_in(m.region) and m.name not in without]
+    regions = list(dict.fromkeys(machine.region for machine in machines))
+    for layer in range(len(job.model.layers)) if job.place and regions else ():
+        broken = [job.broken_rule(layer, region) for region in regions]
+        if None not in broken:
+            said = " and ".join(f"`{rule}`" for rule in job.place if rule in broken)
+            return f"layer {layer} may be in no region with a machine it may use, by {said} of its `place`"
+    return None
 
 
 def _samples(space: JobSpace) -> str:

@@ -35,7 +35,8 @@ def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | 
         if found is not None and (best is None or found[1] < best[1]):
             best = found
     if best is None:
-        return "no machine can hold the whole model"
+        rules = " where the rules of its `place` let all layers be" if space.job.place else ""
+        return f"no machine can hold the whole model{rules}"
     dropped = len(space.allowed) - len(best[0].machines)
     if dropped:
         notes[space.job.name] = f"{dropped} of {len(space.allowed)} machines are dropped"
@@ -46,9 +47,10 @@ def _candidates(scene: Scene, space: JobSpace) -> Iterator[list[Slot]]:
     """Sets of replicas: at each degree those that hold the model, and on each machine the least degree that does; with
     the optimizer's state on every replica and divided over all of them."""
     seen: set[tuple[Slot, ...]] = set()
+    machines = scene.holding_all(space)
     for sharded in (False, True):
         by_degree = [
-            _holding(space, [s for m in space.allowed for s in slots_of(space, m, t)], sharded) for t in space.degrees
+            _holding(space, [s for m in machines for s in slots_of(space, m, t)], sharded) for t in space.degrees
         ]
         least: dict[int, list[Slot]] = {}
         for replicas in by_degree:

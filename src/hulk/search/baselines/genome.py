@@ -18,7 +18,7 @@ from hulk.search.baselines.scene import Scene
 from hulk.search.job_space import JobSpace
 from hulk.search.objective import job_cost
 from hulk.search.results import LACKS, NO_MACHINES, Result
-from hulk.search.shape.arrange import slots_of, tour
+from hulk.search.shape.arrange import in_order, slots_of, tour
 from hulk.search.skeleton import Skeleton, Slot
 
 IDLE = -1
@@ -63,7 +63,7 @@ def skeleton_of(space: JobSpace, machines: Sequence[int], grid: Grid) -> Skeleto
     else:
         bounds = [round(i * len(slots) / replicas) for i in range(replicas + 1)]
         chains = tuple(tuple(slots[bounds[i] : bounds[i + 1]]) for i in range(replicas))
-    return Skeleton(chains, grid.options)
+    return Skeleton(in_order(space, chains), grid.options)
 
 
 def genome_cost(scene: Scene, genome: Genome) -> float:

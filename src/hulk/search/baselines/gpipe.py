@@ -15,7 +15,7 @@ from hulk.domain.options import GPIPE, Options, Recompute, Schedule
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.baselines.scene import Scene, best_options, one_after_the_other, tours
 from hulk.search.job_space import JobSpace
-from hulk.search.shape.arrange import Found, slots_of
+from hulk.search.shape.arrange import Found, in_order, slots_of
 from hulk.search.skeleton import Chain
 
 _LOOKAHEAD = (0, 2, 8, 32)
@@ -47,7 +47,7 @@ def _result(name: str, scene: Scene, *, toured: bool) -> BaselineResult:
             orders = tours(space, fastest) if toured else [fastest]
             if all(_blocked_hop(scene, order) for order in orders):
                 break
-            chains = [chain for order in orders for chain in _chains(space, order)]
+            chains = [chain for order in orders for own in _chains(space, order) for chain in in_order(space, (own,))]
             found, note = _best(space, chains)
             if found is None:
                 continue
@@ -57,7 +57,10 @@ def _result(name: str, scene: Scene, *, toured: bool) -> BaselineResult:
                 notes[space.job.name] = "; ".join(filter(None, (note, smallest)))
             return scene.placement(space, found[0])
         hop = _blocked_hop(scene, orders[0])
-        return f"the link between the neighbours {hop} is blocked" if hop else "a stage does not fit on any choice"
+        if hop:
+            return f"the link between the neighbours {hop} is blocked"
+        rules = " in an order that the rules of its `place` allow" if space.job.place else ""
+        return f"a stage does not fit on any choice{rules}"
 
     return one_after_the_other(name, scene, place)
 

@@ -22,6 +22,7 @@ from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.job_space import JobSpace, Places
 from hulk.search.shape.arrange import Found, arrange, tour
 from hulk.search.skeleton import Chain, Skeleton
+from hulk.search.waiting import why_no_place
 from hulk.units import format_size
 
 _CLIQUE_STARTS = 16
@@ -109,6 +110,11 @@ class Scene:
             self._arranged[key] = found if fits else self.arranged(space, group) if quick else None
         return self._arranged[key]
 
+    def holding_all(self, space: JobSpace) -> list[int]:
+        """The machines that a job may use for every layer, whatever rules it has for some."""
+        machines, layers = self.cluster.machines, range(len(space.job.model.layers))
+        return [m for m in space.allowed if all(space.job.may_hold(layer, machines[m].region) for layer in layers)]
+
     def by_memory(self, machines: Iterable[int]) -> Iterator[list[int]]:
         """The machines in file order: all, then without those whose GPUs have least memory, and so on: the smallest
         must not keep a system that needs every machine from running at all."""
@@ -130,6 +136,9 @@ class Scene:
 
     def obstacle(self, space: JobSpace) -> str | None:
         """Why a job cannot run on this cluster whoever plans, where that is plain."""
+        nowhere = why_no_place(space)
+        if nowhere is not None:
+            return nowhere
         if not space.allowed:
             return "no machine is in a region where the job may run"
         needed = state_bytes(space)

@@ -50,7 +50,7 @@ def tensor_parallel(
 
 
 def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | str:
-    for machines in scene.by_memory(space.allowed):
+    for machines in scene.by_memory(scene.holding_all(space)):
         fitting = [options for options in _options(space.job) if _fits(scene, space, options, machines)]
         if not fitting:
             continue
@@ -60,9 +60,11 @@ def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | 
             return "blocked links leave no ring over all machines"
         if len(machines) < len(space.allowed):
             dropped = len(space.allowed) - len(machines)
-            notes[space.job.name] = f"{dropped} machines whose GPUs are too small for their part are dropped"
+            rules = ", or that may not hold every layer," if space.job.place else ""
+            notes[space.job.name] = f"{dropped} machines whose GPUs are too small for their part{rules} are dropped"
         return Placement(None, best.step, best)
-    return "an even part of every layer does not fit on any choice of GPUs"
+    rules = " where the rules of its `place` let all layers be" if space.job.place else ""
+    return f"an even part of every layer does not fit on any choice of GPUs{rules}"
 
 
 def _options(job: Job) -> Iterator[Options]:

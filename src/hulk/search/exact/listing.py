@@ -182,6 +182,9 @@ def _walk_over(case: Case, chains: Chains, room: Room, walk: _Walk, seconds: flo
         if b < a:
             walk.choice[d] += a - b - 1
             continue
+        if tables.held_until.shape[0] > 0 and tables.held_until[offer.place[q], a] < b:
+            walk.choice[d] = q * layers + layers - 1  # not with more layers either
+            continue
         write_stage(offer, q, plan, d, a, b)
         if not _may_take(offer, walk, q, alone) or (d > 0 and not link_seconds(tables, plan, d - 1, out)):
             walk.choice[d] = q * layers + layers - 1  # not with other layers either

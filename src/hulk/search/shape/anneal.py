@@ -16,7 +16,7 @@ from hulk.cost.compiled import inlined, inner, kernel, maker
 from hulk.search.assignment.moves import taker_of
 from hulk.search.deals import COLUMNS, Deal, cost_of, draw_job, empty_deal, keep_pins, running_cost, total_cost
 from hulk.search.heat import Heat
-from hulk.search.layouts import DEGREE, LAYOUT, shape
+from hulk.search.layouts import DEGREE, LAYOUT, mend_ends, shape
 from hulk.search.learned import Learned, bucket_of
 from hulk.search.recipes import change_recipe, draw_recipe, priced, size_of
 from hulk.search.results import LACKS, RUNS
@@ -292,6 +292,8 @@ def _propose(
         for way in range(_WAYS[move.what[which]]):
             if not _make(packed, work, shapes, learned, move, which, way):
                 continue
+            if packed.held_at[job + 1] > packed.held_at[job]:
+                mend_ends(packed, work, job)
             if not _has_pinned(packed, work, job):
                 continue
             status, seconds = priced(packed, work, job, move.recipe, quickest)

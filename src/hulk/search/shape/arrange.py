@@ -10,12 +10,15 @@ import numpy as np
 
 from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync, neighbours
 from hulk.search.job_space import JobSpace
+from hulk.search.order import order_slots
 from hulk.search.results import Result
 from hulk.search.skeleton import Chain, Skeleton, Slot
+from hulk.search.written import arrays_of
 
 _SANDWICH = 64
 _FEW = 10
 _BREADS = 4
+_MIDDLE = True
 
 Found = tuple[Skeleton, Result]
 """A skeleton, and what is known of it."""
@@ -102,6 +105,20 @@ def _with_ends_on(chain: Chain, machine: int | None) -> Chain:
     return chain
 
 
+def in_order(space: JobSpace, chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
+    """The chains with their slots in an order that the job's rules allow. Those without a slot for their first or last
+    layer are left out, unless none would be left."""
+    if not space.job.place:
+        return chains
+    held, layers = space.tables(space.plainest).held_until.ravel(), len(space.job.model.layers)
+    kept: list[Chain] = []
+    for chain in chains:
+        machine, ranks, _ = arrays_of((chain,))
+        if order_slots(held, layers, np.array(space.places.of_machine)[machine], machine, ranks, _MIDDLE):
+            kept.append(tuple(Slot(m, t) for m, t in zip(machine.tolist(), ranks.tolist(), strict=True)))
+    return tuple(kept) or chains
+
+
 def _pipeline_counts(slots: int, machines: int, *, quick: bool) -> list[int]:
     if quick:
         return sorted({c for c in (1, 2, machines, slots // 8, slots // 4, slots // 2, slots) if 1 <= c <= slots})
@@ -172,7 +189,8 @@ def arrange(space: JobSpace, machines: Sequence[int], *, keep: int = 2, quick: b
     for degree in degrees:
         slots = [slot for machine in order for slot in slots_of(space, machine, degree)]
         counts = _pipeline_counts(len(slots), len(usable), quick=quick)
-        for chains in chain_shapes(slots, layers, counts, tied=tied and len(slots) <= (_FEW if quick else _SANDWICH)):
+        for shaped in chain_shapes(slots, layers, counts, tied=tied and len(slots) <= (_FEW if quick else _SANDWICH)):
+            chains = in_order(space, shaped)
             if chains in seen:
                 continue
             seen.add(chains)
