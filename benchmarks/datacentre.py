@@ -3,6 +3,7 @@
     python benchmarks/datacentre.py            16 machines of 8 H100, 8 x 400 Gbit/s each; five jobs, one at a time
     python benchmarks/datacentre.py --json     one JSON object
     python benchmarks/datacentre.py --engine torchtitan
+    python benchmarks/datacentre.py --words    what each option brings: the best regular plan without it, over with it
 
 The grid is what an expert with time would try: every tensor and pipeline degree that divides heads and blocks, the
 replicas there is room for, every microbatch that divides the batch, every option that the engine has, even cuts. The
@@ -23,6 +24,7 @@ from hulk.cost.engine import HEADROOM, Engine, engine_named
 from hulk.cost.price import step_of
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.domain.options import SPACE
 from hulk.domain.plan import JobPlan
 from hulk.errors import HulkError
 from hulk.io.cluster_file import read_cluster
@@ -33,7 +35,7 @@ from hulk.planner import load_compiled, plan_in_parallel
 from hulk.propose import bundled_network
 from hulk.search.budget import Effort
 from hulk.search.request import Request
-from hulk.search.uniform import made_uniform, uniform_plans
+from hulk.search.uniform import best_uniform, made_uniform, uniform_plans
 
 HALL = """
 name: hall
@@ -44,6 +46,7 @@ links: [{inside: hall, latency: 0.005 ms, bandwidth: 400 Gbit/s}]
 MOST_SECONDS = 10.0
 TIME_LIMIT = 6.0
 """Seconds the search is given; finishing a plan comes on top."""
+WORDS = ("recompute", "sharding", "shard_within", "sequence_parallel")
 PLAYED = 8
 """Of the grid's plans: the best by closed forms, which are played."""
 
@@ -135,14 +138,40 @@ def build_report(engine: Engine) -> Report:
     return report
 
 
+def words_report(engine: Engine) -> Report:
+    """For every option that the engine has more than one value of: the best regular plan's step with the option at its
+    normal value, over that with all of them."""
+    report = Report("datacentre-words")
+    cluster = read_cluster(parse_document(HALL, name="hall"))
+    everything = range(len(cluster.machines))
+    names = [c.name for c in SPACE if c.name in WORDS and len(engine.offers.get(c.name, c.values)) > 1]
+    rows = []
+    for case in CASES:
+        job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
+
+        def best(runner: Engine, job: Job = job) -> float:
+            found = best_uniform(Request(cluster, (job,), bundled_compute(), runner).spaces()[0], everything)
+            return float("inf") if found is None else found.seconds
+
+        with_all, row = best(engine), [case.name]
+        for name in names:
+            normal = (next(choice for choice in SPACE if choice.name == name).values[0],)
+            without = best(replace(engine, offers={**engine.offers, name: normal})) / with_all
+            row.append("does not fit" if without == float("inf") else f"{100 * (without - 1):+.1f} %")
+        rows.append([*row, f"{with_all:.3f}"])
+    report.table(f"steps without an option, {engine.name}", ["job", *names, "with all s"], rows)
+    return report
+
+
 def main() -> int:
     """Command line."""
     arguments = parser(__doc__)
     arguments.add_argument("--engine", default="megatron", help="who runs the plans (megatron)")
+    arguments.add_argument("--words", action="store_true", help="what each option brings")
     options = arguments.parse_args()
     try:
         engine = replace(engine_named(options.engine), headroom=HEADROOM)
-        return build_report(engine).finish(options.json)
+        return (words_report if options.words else build_report)(engine).finish(options.json)
     except HulkError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

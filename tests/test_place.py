@@ -221,7 +221,7 @@ def test_the_cut_is_the_best_that_rules_allow(folder):
     chain = (Slot(0, 1), Slot(1, 1), Slot(2, 1))
     skeleton = Skeleton((chain,), Options(1))
     tables, encoded = space.tables(skeleton.options), space.encode(skeleton)
-    status, _ = fit(tables, encoded, *space._room(3), space.job.global_batch, np.inf)
+    status, _ = fit(tables, encoded, *space.room(3), space.job.global_batch, np.inf)
     assert status == RUNS
 
     def slowest(cuts: tuple[int, int]) -> float:

@@ -65,7 +65,7 @@ def test_what_counts_as_a_command_that_does_not_exist(code, wrong):
     ("text", "wrong"),
     [
         ("See docs/planner.md.", []),
-        ("`python benchmarks/gnn.py --only time --cap 25`, `benchmarks/speed.py --json`", []),
+        ("`python benchmarks/gnn.py --only marks --limit 4`, `benchmarks/speed.py --json`", []),
         ("`benchmarks/gnn.py --onli time`", ["benchmarks/gnn.py --onli"]),
         ("`benchmarks/speeed.py`", ["benchmarks/speeed.py"]),
         ("https://example.org/docs/none.md", []),

@@ -141,7 +141,7 @@ class TestAccuracy:
         from layer_accuracy import percent
         from layer_points import h200_points
 
-        for precision in Precision:
+        for precision in set(Precision) - {Precision.FP8}:
             points = [point for point in h200_points() if point.precision is precision]
             assert len(points) > 30
             assert percent(errors(points, FITTED)) <= 20.0

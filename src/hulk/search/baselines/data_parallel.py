@@ -12,7 +12,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import COLUMN, SPACE, Options, Recompute, Sync
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Scene, best_options, one_after_the_other
+from hulk.search.baselines.scene import Scene, best_options, one_after_the_other, recomputes
 from hulk.search.job_space import JobSpace
 from hulk.search.shape.arrange import Found, slots_of, tour, tune
 from hulk.search.skeleton import Slot
@@ -99,7 +99,7 @@ def _tuned(space: JobSpace, replicas: Sequence[Slot]) -> Found | None:
     options = [
         Options(microbatch, recompute=recompute, sync=sync, sharding=sharding, sequence_parallel=space.splits_sequences)
         for microbatch in space.microbatches
-        for recompute in SPACE[COLUMN["recompute"]].possible(space.scope)
+        for recompute in recomputes(space)
         for sync in Sync
         for sharding in SPACE[COLUMN["sharding"]].possible(space.scope)
         if microbatch * len(chains) <= space.job.global_batch

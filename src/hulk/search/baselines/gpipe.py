@@ -11,9 +11,9 @@ from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import GPIPE, Options, Recompute, Schedule
+from hulk.domain.options import GPIPE, Options, Schedule
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Scene, best_options, one_after_the_other, tours
+from hulk.search.baselines.scene import Scene, best_options, one_after_the_other, recomputes, tours
 from hulk.search.job_space import JobSpace
 from hulk.search.shape.arrange import Found, in_order, slots_of
 from hulk.search.skeleton import Chain
@@ -85,7 +85,7 @@ def _chains(space: JobSpace, order: Sequence[int]) -> Iterator[Chain]:
 def _best(space: JobSpace, chains: Iterable[Chain]) -> tuple[Found | None, str]:
     """The best chain with the best options, and a note: GPipe where it fits at all, else 1F1B."""
     chains = list(dict.fromkeys(chains))
-    sizes = list(product(space.microbatches, Recompute))
+    sizes = list(product(space.microbatches, recomputes(space)))
     gpipe = [Options(b, GPIPE, r) for b, r in sizes]
     ahead = [Options(b, Schedule.ahead(e), r) for b, r in sizes for e in _LOOKAHEAD]
     for options, note in ((gpipe, ""), (ahead, NO_ROOM)):

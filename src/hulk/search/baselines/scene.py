@@ -16,7 +16,7 @@ from hulk.cost.price import price_job
 from hulk.cost.report import Infeasible
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import Options
+from hulk.domain.options import COLUMN, SPACE, Options, Recompute
 from hulk.search.assignment.ways import state_bytes
 from hulk.search.baselines.result import BaselineResult, Placement
 from hulk.search.job_space import JobSpace, Places
@@ -149,6 +149,11 @@ class Scene:
                 f"have {format_size(room)}"
             )
         return None
+
+
+def recomputes(space: JobSpace) -> tuple[Recompute, ...]:
+    """What of a job's activations its engine can compute again."""
+    return SPACE[COLUMN["recompute"]].possible(space.scope)
 
 
 def one_after_the_other(

@@ -35,7 +35,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import Options, Recompute
 from hulk.search.baselines.result import BaselineResult, Placement
-from hulk.search.baselines.scene import Scene, one_after_the_other, tours
+from hulk.search.baselines.scene import Scene, one_after_the_other, recomputes, tours
 from hulk.search.job_space import JobSpace
 from hulk.search.skeleton import Skeleton, Slot
 
@@ -51,7 +51,7 @@ def tensor_parallel(
 
 def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | str:
     for machines in scene.by_memory(scene.holding_all(space)):
-        fitting = [options for options in _options(space.job) if _fits(scene, space, options, machines)]
+        fitting = [options for options in _options(space) if _fits(scene, space, options, machines)]
         if not fitting:
             continue
         orders = tours(space, machines)
@@ -67,11 +67,11 @@ def _place(scene: Scene, space: JobSpace, notes: dict[str, str]) -> Placement | 
     return f"an even part of every layer does not fit on any choice of GPUs{rules}"
 
 
-def _options(job: Job) -> Iterator[Options]:
+def _options(space: JobSpace) -> Iterator[Options]:
     """Microbatches of powers of two that divide the batch: large ones, since every all-reduce pays the latency."""
     size = 1
-    while job.global_batch % size == 0:
-        for recompute in Recompute:
+    while space.job.global_batch % size == 0:
+        for recompute in recomputes(space):
             yield Options(size, recompute=recompute)
         size *= 2
 
