@@ -127,8 +127,9 @@ def shared_out(job: Job, options: Options, engine: Engine) -> tuple[float, float
     not sharded at all, the optimizer's state too, counts among the latter, for one holder."""
     alone, crowd = (state_of(job, options, engine, holders) for holders in (1, 2))
     pairs = ((alone.weights, crowd.weights), (alone.gradients, crowd.gradients))
-    kept = sum(one for one, of_two in pairs if one == of_two)
-    split = sum(one for one, of_two in pairs if one != of_two)
+    # Floats also where there is nothing: compiled code would be compiled once more for a whole number.
+    kept = sum((one for one, of_two in pairs if one == of_two), 0.0)
+    split = sum((one for one, of_two in pairs if one != of_two), 0.0)
     return kept, split + alone.optimizer
 
 
