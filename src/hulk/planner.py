@@ -60,7 +60,7 @@ _CHOICES, _WAYS, _FOR_DEALS = 8, 0.3, 0.2
 _SLACKS = (0.003, 0.02, 0.1, 0.3)
 # A plan that plays by this factor slower than the search took it for is not taken unseen.
 _NOT_AS_SEARCHED = 1.03
-_LEAST_REGULAR, _MOST_REGULAR = 16, 2048  # GPUs of one kind for which regular plans are gone through
+_LEAST_REGULAR, _MOST_REGULAR = 16, 256  # GPUs of one kind for which regular plans are gone through
 _FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
@@ -301,7 +301,7 @@ def _rearrange(polisher: Polisher, state: State, job: int, space: JobSpace) -> N
     if skeleton is None:
         return
     machines = sorted(skeleton.machines)
-    for better in (arrange(space, machines), _regular(space, machines)):
+    for better in (arrange(space, machines), _regular(polisher.groups, space, machines)):
         if better is None or not better[1].runs:
             continue
         trial = state.copy()
@@ -310,13 +310,16 @@ def _rearrange(polisher: Polisher, state: State, job: int, space: JobSpace) -> N
             state.apply({job: better[0]}, {job: better[1].seconds})
 
 
-def _regular(space: JobSpace, machines: Sequence[int]) -> Found | None:
-    """The best regular plan where machines are all alike and enough for it to matter: what others would start from."""
+def _regular(groups: GroupSearch, space: JobSpace, machines: Sequence[int]) -> Found | None:
+    """The best regular plan of a job that has machines to itself which are all alike, and enough for it to matter: what
+    others would start from. Going through all of them takes a second or two."""
     hosts = [space.cluster.machines[machine] for machine in machines]
     gpus = sum(host.gpus for host in hosts)
-    if len({(host.gpu.name, host.gpus) for host in hosts}) > 1 or not _LEAST_REGULAR <= gpus <= _MOST_REGULAR:
+    if len(groups.spaces) > 1 or len({(host.gpu.name, host.gpus) for host in hosts}) > 1:
         return None
-    found = best_uniform(space, machines)
+    if not _LEAST_REGULAR <= gpus <= _MOST_REGULAR:
+        return None
+    found = best_uniform(space, machines, is_over=partial(groups.budget.is_over, _ARRANGING))
     return None if found is None else (found.skeleton, space.result(found.skeleton))
 
 

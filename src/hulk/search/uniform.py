@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -20,6 +20,7 @@ from hulk.search.skeleton import Chain, Skeleton, Slot, to_job_plan
 
 _SCHEDULES = (Schedule(), Schedule.ahead(4))
 """Those that regular plans are tried with: few, since a hall's links are short."""
+_AT_ONCE = 64  # plans between two looks at the clock
 _MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
 
 
@@ -41,9 +42,21 @@ class Uniform:
         return to_job_plan(self.skeleton, names, cut.first.tolist(), cut.last.tolist(), cut.microbatches.tolist())
 
 
-def best_uniform(space: JobSpace, machines: Sequence[int]) -> Uniform | None:
-    """The regular plan with the shortest step on these machines in their order; None where none fits."""
-    return min(uniform_plans(space, machines), key=lambda uniform: uniform.seconds, default=None)
+def _never() -> bool:
+    return False
+
+
+def best_uniform(space: JobSpace, machines: Sequence[int], *, is_over: Callable[[], bool] = _never) -> Uniform | None:
+    """The regular plan with the shortest step on these machines in their order, of all, or of those that were looked at
+    when it `is_over`; None where none fits."""
+    best: Uniform | None = None
+    for number, skeleton in enumerate(uniform_skeletons(space, machines)):
+        if number % _AT_ONCE == 0 and is_over():
+            break
+        found = _even(space, skeleton)
+        if found is not None and (best is None or found[0] < best.seconds):
+            best = Uniform(space, skeleton, found[1], found[0])
+    return best
 
 
 def uniform_plans(space: JobSpace, machines: Sequence[int]) -> Iterator[Uniform]:
