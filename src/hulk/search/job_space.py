@@ -30,7 +30,6 @@ from hulk.search.written import arrays_of
 
 _LARGE = 256
 _REFINE = 20_000_000
-_A_STAGE = 40  # passes that take as long as a stage's links and sums
 
 
 @dataclass(frozen=True)
@@ -235,7 +234,7 @@ class JobSpace:
         scratch = np.zeros((2, len(encoded.machine)))
         tables = self.tables(skeleton.normal_options)
         seconds = float(seconds_of(tables, encoded, out, scratch))
-        rounds = min(rounds, _REFINE // self._refining(encoded))
+        rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
         if rounds:
             seconds = float(refine(tables, encoded, out, scratch, seconds, rounds))
         return self._job_plan(skeleton, encoded), seconds
@@ -262,12 +261,6 @@ class JobSpace:
             self.job.global_batch // skeleton.options.microbatch_size * max(len(chain) for chain in skeleton.chains)
         )
         return passes * stages**2 < _REFINE // 400
-
-    def _refining(self, encoded: Encoded) -> int:
-        """About what a round of refining looks at: in each trial all passes, and all stages with what they share."""
-        passes, stages = self._passes(encoded), len(encoded.machine)
-        trials = int((2 * np.diff(encoded.starts) ** 2).sum()) + len(encoded.microbatches) ** 2
-        return max(passes * stages**2, trials * (passes + _A_STAGE * stages)) + 1
 
     @staticmethod
     def _passes(encoded: Encoded) -> int:
