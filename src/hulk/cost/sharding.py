@@ -98,9 +98,10 @@ def _around(tables: Tables, plan: Encoded, holders: Ints, p: int, size: float) -
 
 
 @maker
-def stretch_in_groups(tables: Tables, plan: Encoded, out: Durations, sets: int) -> None:
-    """The same where each region or machine has all of it: gradient sets stay as they are."""
-    gathers = plan.options[SHARD] >= PARAMETERS
+def stretch_passes(tables: Tables, plan: Encoded, out: Durations, sets: int) -> None:
+    """Make every stage's passes as long as what it moves meanwhile. Among all holders, leave of the gradient sets what
+    is added up after the last backward; where each region or machine has all of it, they stay as they are."""
+    gathers, in_groups = plan.options[SHARD] >= PARAMETERS, plan.options[WITHIN] != EVERYWHERE
     stages = plan.starts[-1]
     there, back, first = np.zeros((3, stages))
     holders = plan.starts[:-1].copy()
@@ -108,46 +109,20 @@ def stretch_in_groups(tables: Tables, plan: Encoded, out: Durations, sets: int) 
         move_to(plan, holders, out.set_first[i])
         layers = out.set_last[i] - out.set_first[i] + 1
         size = set_bytes(tables, out.set_first[i], out.set_last[i], False)
+        wire, wait = _HALF * (out.set_seconds[i] - out.set_wait[i]), _HALF * out.set_wait[i]
         for p in range(holders.shape[0]):
-            wire, wait = _around(tables, plan, holders, p, size)
+            if in_groups:
+                wire, wait = _around(tables, plan, holders, p, size)
             n = holders[p]
             gather = wire * tables.weight_bytes / tables.wire_bytes + layers * wait if gathers else 0.0
             there[n] += gather
             back[n] += gather + wire + layers * wait
             if out.set_first[i] == plan.first[n]:
                 first[n] = gather / layers
-    for n in range(stages):
-        out.forward[n] = max(out.forward[n], there[n]) + first[n]
-        out.backward[n] = max(out.backward[n], back[n])
-
-
-@maker
-def stretch_passes(tables: Tables, plan: Encoded, out: Durations, sets: int) -> None:
-    """Make every stage's passes as long as what it moves meanwhile, and leave of the gradient sets what is added up
-    after the last backward."""
-    if plan.options[WITHIN] != EVERYWHERE:
-        stretch_in_groups(tables, plan, out, sets)
-        return
-    gathers = plan.options[SHARD] >= PARAMETERS
-    stages = plan.starts[-1]
-    there, back, first = np.zeros((3, stages))
-    holders = plan.starts[:-1].copy()
-    for i in range(sets):
-        move_to(plan, holders, out.set_first[i])
-        layers = out.set_last[i] - out.set_first[i] + 1
-        wire, wait = _HALF * (out.set_seconds[i] - out.set_wait[i]), _HALF * out.set_wait[i]
-        gather = 0.0
-        if gathers:
-            gather = wire * tables.weight_bytes / tables.wire_bytes + layers * wait
-        for p in range(holders.shape[0]):
-            n = holders[p]
-            there[n] += gather
-            back[n] += gather + wire + layers * wait
-            if out.set_first[i] == plan.first[n]:
-                first[n] = gather / layers
-        out.set_size[i] *= _HALF / layers
-        out.set_seconds[i] = wire / layers + wait
-        out.set_wait[i] = wait
+        if not in_groups:
+            out.set_size[i] *= _HALF / layers
+            out.set_seconds[i] = wire / layers + wait
+            out.set_wait[i] = wait
     for n in range(stages):
         out.forward[n] = max(out.forward[n], there[n]) + first[n]
         out.backward[n] = max(out.backward[n], back[n])
