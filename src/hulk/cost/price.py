@@ -21,6 +21,7 @@ from hulk.cost.sharding import shards_of
 from hulk.cost.step import ALL, step_seconds
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.domain.options import Within
 from hulk.domain.plan import JobPlan, Plan
 
 _ENOUGH = 1e18  # bytes that no stage needs
@@ -149,11 +150,13 @@ def _breakdown(
 def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, ...], ...]:
     durations = prepared.durations
     pipelines = []
-    row = 0
+    row, shards = 0, len(prepared.plan.pipelines)
+    everywhere = prepared.plan.options.shard_within is Within.EVERYWHERE
     for p, pipeline in enumerate(prepared.plan.pipelines):
         prices = []
         for stage in pipeline.stages:
-            shards = int(shards_of(prepared.book.tables, prepared.encoded, p, row))
+            if not everywhere:  # a call of compiled code hands over all tables, and loads it first
+                shards = int(shards_of(prepared.book.tables, prepared.encoded, p, row))
             each = state_of(prepared.job, prepared.plan.options, prepared.engine, shards)
             host = prepared.cluster.machine(stage.machine)
             params = float(durations.params[row])
