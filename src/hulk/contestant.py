@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HEADROOM, HULK, Engine
-from hulk.cost.price import price_plan
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
@@ -39,10 +38,9 @@ def hulk_result(
     """Hulk's plan and its price. `network`: the bundled one (`hulk.propose.bundled_network`); None only where it cannot
     be used or is not wanted."""
     found = plan_in_parallel(Request(cluster, tuple(jobs), compute, engine), effort, network=network)
-    prices = price_plan(found.plan, cluster, jobs, compute=compute, engine=engine).jobs
     placed: dict[str, Placement] = {}
     waiting = dict(found.plan.waiting)
-    for name, price in prices.items():
+    for name, price in found.price.jobs.items():
         if isinstance(price, JobPrice):
             placed[name] = Placement(found.plan.jobs[name], price.step, price.breakdown)
         else:

@@ -20,6 +20,7 @@ import numpy as np
 
 from hulk.cost.compiled import is_cached
 from hulk.cost.price import step_of
+from hulk.cost.report import PlanPrice
 from hulk.domain.plan import Plan
 from hulk.errors import InputError
 from hulk.propose import paper_policy, starts
@@ -61,6 +62,7 @@ _SLACKS = (0.003, 0.02, 0.1, 0.3)
 # A plan that plays by this factor slower than the search took it for is not taken unseen.
 _NOT_AS_SEARCHED = 1.03
 _LEAST_REGULAR, _MOST_REGULAR = 16, 256  # GPUs of one kind for which regular plans are gone through
+_PLAYING = 0.92  # of the time limit until other plans of the race are played
 _FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
@@ -79,10 +81,11 @@ class Policy(Enum):
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan with each job's seconds a step (None: it waits), how good it is, how much was tried, and whether the clock
-    (or `stop`) ended the search before its moves did: then the same seed may give another plan."""
+    """A plan with its price, each job's seconds a step (None: it waits), how good it is, how much was tried, and
+    whether the clock (or `stop`) ended the search before its moves did: then the same seed may give another plan."""
 
     plan: Plan
+    price: PlanPrice
     seconds: Mapping[str, float | None]
     score: Score
     evaluations: int
@@ -146,7 +149,7 @@ def plan_jobs(
     surprising = any(its > _NOT_AS_SEARCHED * took for its, took in _played_and_searched(result, state))
     if surprising and len(state.owner) <= _FEW_MACHINES:
         # What the search took its plan for, it is not: the others of the race may play better.
-        others = [each for each in race if each.skeletons != state.skeletons]
+        others = (each for each in race if each.skeletons != state.skeletons and not budget.is_over(_PLAYING))
         result = min([result, *(_result(polisher, each) for each in others)], key=lambda one: one.score)
     story.tell_score("cut, shared and played", result.score)
     for slack in _SLACKS:
@@ -228,12 +231,12 @@ def _result(polisher: Polisher, state: State) -> PlanResult:
     """The state as a plan, scored by its price in full, without slack."""
     spaces = polisher.groups.spaces
     objective = replace(polisher.objective, slack=0.0)
-    plan, outcomes = finish(spaces, state, objective)
-    seconds = {space.job.name: outcome.seconds for space, outcome in zip(spaces, outcomes, strict=True)}
-    score = objective.score([space.job for space in spaces], outcomes)
     budget = polisher.groups.budget
+    done = finish(spaces, state, objective, budget)
+    seconds = {space.job.name: outcome.seconds for space, outcome in zip(spaces, done.outcomes, strict=True)}
+    score = objective.score([space.job for space in spaces], done.outcomes)
     tried = budget.tried + sum(space.evaluations for space in spaces)
-    return PlanResult(plan, seconds, score, tried, budget.hurried)
+    return PlanResult(done.plan, done.price, seconds, score, tried, budget.hurried)
 
 
 def is_compiled() -> bool:

@@ -119,7 +119,7 @@ def plan(
         money = "--cheapest, --max-cost and --min-throughput"
         refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
-        hurried = False
+        price, hurried = price_plan(best, machines, work, compute=compute, engine=runner), False
     else:
         from hulk.cli.verbose import told
         from hulk.search.budget import Effort
@@ -129,10 +129,9 @@ def plan(
         effort = Effort(time_limit, evaluations, seed, workers)
         with told(verbose):
             result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
-        best, hurried = result.plan, result.hurried
+        best, price, hurried = result.plan, result.price, result.hurried
         if uniform:
-            best, notes = _uniform(request, best)
-    price = price_plan(best, machines, work, compute=compute, engine=runner)
+            best, price, notes = _uniform(request, result)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
@@ -173,25 +172,23 @@ class _Answer:
     notes: Sequence[str] = ()
 
 
-def _uniform(request: Request, free: Plan) -> tuple[Plan, list[str]]:
-    """A plan with regular pipelines alone, and in words what that costs each job."""
+def _uniform(request: Request, free: PlanResult) -> tuple[Plan, PlanPrice, list[str]]:
+    """A plan with regular pipelines alone, its price, and in words what it costs each job."""
     from hulk.cost.price import price_plan
     from hulk.cost.report import JobPrice
     from hulk.search.uniform import made_uniform
     from hulk.units import format_time
 
-    made, notes = made_uniform(request, free), []
-    one, other = (
-        price_plan(plan, request.cluster, request.jobs, compute=request.compute, engine=request.engine).jobs
-        for plan in (made, free)
-    )
+    made, notes = made_uniform(request, free.plan), []
+    price = price_plan(made, request.cluster, request.jobs, compute=request.compute, engine=request.engine)
+    one, other = price.jobs, free.price.jobs
     for job in request.jobs:
         regular, best = one.get(job.name), other.get(job.name)
         if isinstance(regular, JobPrice) and isinstance(best, JobPrice):
             took, instead = format_time(regular.step), format_time(best.step)
             more = regular.step / best.step - 1.0
             notes.append(f"{job.name}: {took} a step with pipelines all alike, {instead} without that: {more:+.1%}")
-    return made, notes
+    return made, price, notes
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:

@@ -185,3 +185,20 @@ def in_each_others_way(flat: Flat) -> bool:
     of_flow = np.concatenate([flat.job, flat.job, flat.task_job[flat.branch_task[flat.flow_branch]]])
     users = {(int(r), int(of_flow[f])) for f in range(2 * stages + len(flat.flow_size)) for r in flat.way[f] if r >= 0}
     return len({r for r, _ in users}) < len(users)
+
+
+def apart(prepared: Sequence[Prepared]) -> list[list[int]]:
+    """Jobs by their places in the list, in groups that have no card and no trunk in common: each can be played by
+    itself, in less time than all of them together."""
+    if len(prepared) < 2:
+        return [[index] for index in range(len(prepared))]
+    fabric = Fabric(prepared[0].cluster)
+    groups: list[tuple[set[int], list[int]]] = []
+    for index, one in enumerate(prepared):
+        ways, members = fabric.among(one.plan.machines), [index]
+        for group in [group for group in groups if not group[0].isdisjoint(ways)]:
+            groups.remove(group)
+            ways |= group[0]
+            members = group[1] + members
+        groups.append((ways, sorted(members)))
+    return [members for _, members in groups]

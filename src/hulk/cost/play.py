@@ -15,7 +15,7 @@ import numpy as np
 
 from hulk.cost.arrays import Floats
 from hulk.cost.compiled import is_cached, kernel
-from hulk.cost.flat import Flat, flatten, in_each_others_way
+from hulk.cost.flat import Flat, apart, flatten, in_each_others_way
 from hulk.cost.fluid import empty_fluid, empty_times, end_flow, set_time, share_out
 from hulk.cost.play_passes import connection_moves, pass_done
 from hulk.cost.play_state import Marks, empty_state, first_branch, first_moment, first_update, start_job
@@ -31,7 +31,7 @@ MOST_AGAIN = 30
 @dataclass(frozen=True)
 class Played:
     """One job's step: seconds, as `hulk.cost.step` has them; when each stage's passes end; when its last sum does;
-    whether any flow, of whichever job, had to share its way."""
+    whether any flow, its own or of a job in its way, had to share its way."""
 
     seconds: float
     stage_end: Floats
@@ -41,8 +41,14 @@ class Played:
 
 def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
     """A step of every job, side by side; without `sharing`, each flow with its way to itself."""
-    if not prepared:
-        return []
+    found: dict[int, Played] = {}
+    for group in apart(prepared):
+        found |= zip(group, _play([prepared[index] for index in group], sharing), strict=True)
+    return [found[index] for index in range(len(prepared))]
+
+
+def _play(prepared: Sequence[Prepared], sharing: bool) -> list[Played]:
+    """A step of jobs that may be in each other's way."""
     flat = flatten(prepared, Fabric(prepared[0].cluster))
     if not sharing:
         flat = flat._replace(way=np.full_like(flat.way, -1))

@@ -81,6 +81,14 @@ class Fabric:
         ends = (self.cluster.machine(a).region, self.cluster.machine(b).region)
         return (*cards, self._number(("trunk", *ends, trunk), trunk))
 
+    def among(self, machines: Sequence[str]) -> set[int]:
+        """All that flows among these machines could share with others."""
+        found = {number for one in machines for number in (self.sending(one), self.receiving(one))}
+        links = (*self.cluster.region_links.values(), *self.cluster.machine_links.values())
+        if any(link.trunk is not None for link in links):
+            found.update(number for a in machines for b in machines for number in self.between(a, b))
+        return found
+
     def sending(self, machine: str) -> int:
         """A machine's network cards, outwards."""
         return self._number(("out", machine), self.cluster.machine(machine).network)

@@ -3,16 +3,18 @@ what is idle, reasons for those that still wait, and all of it checked."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hulk.cost.price import LARGE, price_job, price_plan, step_of
-from hulk.cost.report import JobPrice
+from hulk.cost.report import Infeasible, JobPrice, PlanPrice
 from hulk.domain.check import check_plan
 from hulk.domain.job import Job
 from hulk.domain.options import neighbours
 from hulk.domain.plan import JobPlan, Plan, idle_machines
 from hulk.search.assignment.ways import placed_on
+from hulk.search.budget import Budget
 from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.shape.arrange import arrange
@@ -25,6 +27,9 @@ from hulk.search.waiting import why_waiting
 _NEAR, _MOST = 1.03, 4
 _NEAR_CROWDED, _MOST_CROWDED = 1.3, 32
 _CROWDED = 1.02
+# What refining brings at most, as far as it was seen: a plan that is behind by more before it stays behind.
+_REFINED = 1.25
+_REFINING = 0.97  # of the time limit until other shapes and options are no longer refined and played
 
 
 @dataclass(frozen=True)
@@ -34,25 +39,63 @@ class _Made:
     plan: JobPlan
     outcome: Outcome
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step: whatever was made runs."""
+        assert self.outcome.seconds is not None
+        return self.outcome.seconds
 
-def finish(spaces: Sequence[JobSpace], state: State, objective: Objective) -> tuple[Plan, list[Outcome]]:
-    """Refined plans of the jobs that run, reasons for those that wait, the machines nobody uses; and every job's
-    outcome."""
+
+@dataclass
+class _Patience:
+    """One job's part of the time for refining: until when, and whose time it is."""
+
+    until: float
+    budget: Budget
+
+    def is_over(self) -> bool:
+        """Whether it is up; then the search is a hurried one."""
+        over = time.monotonic() > self.until or self.budget.stop()
+        self.budget.hurried |= over
+        return over
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A plan, its price with all jobs at work at the same time, and what each job takes and costs, in their order."""
+
+    plan: Plan
+    price: PlanPrice
+    outcomes: Sequence[Outcome]
+
+
+def finish(spaces: Sequence[JobSpace], state: State, objective: Objective, budget: Budget) -> Finished:
+    """Refined plans of the jobs that run, reasons for those that wait, the machines nobody uses. When time is up, plans
+    are taken as they are."""
     _place_waiting(spaces, state)
     choices: list[list[_Made]] = []
-    for space, skeleton in zip(spaces, state.skeletons, strict=True):
-        way = _priced if objective.needs_money else _refined
-        choices.append(way(space, skeleton) if skeleton else [])
+    for done, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
+        now = time.monotonic()
+        patience = _Patience(now + (budget.until(_REFINING) - now) / (len(spaces) - done), budget)
+        if skeleton is None or not space.result(skeleton).runs:
+            choices.append([])
+        else:
+            choices.append(_priced(space, skeleton) if objective.needs_money else _refined(space, skeleton, patience))
     chosen = _best_together([space.job for space in spaces], choices, objective)
-    outcomes = _together(spaces, chosen)
     plans = {space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made}
     waiting = {
         space.job.name: why_waiting(space, alone=len(spaces) == 1) for space in spaces if space.job.name not in plans
     }
     cluster = spaces[0].cluster
     plan = Plan(plans, idle_machines(plans.values(), [machine.name for machine in cluster.machines]), waiting)
-    check_plan(plan, cluster, [space.job for space in spaces])
-    return plan, outcomes
+    jobs = [space.job for space in spaces]
+    check_plan(plan, cluster, jobs)
+    price = price_plan(plan, cluster, jobs, compute=spaces[0].compute, engine=spaces[0].engine)
+    return Finished(plan, price, [_outcome(price.jobs.get(job.name)) for job in jobs])
+
+
+def _outcome(price: JobPrice | Infeasible | None) -> Outcome:
+    return Outcome(price.step, price.money.total) if isinstance(price, JobPrice) else Outcome(None)
 
 
 def _place_waiting(spaces: Sequence[JobSpace], state: State) -> None:
@@ -79,39 +122,45 @@ def _best_together(jobs: Sequence[Job], choices: Sequence[Sequence[_Made]], obje
     return chosen
 
 
-def _together(spaces: Sequence[JobSpace], chosen: Sequence[_Made | None]) -> list[Outcome]:
-    """What the jobs' plans take and cost with all of them at work at the same time."""
-    plan = Plan({space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made})
-    first, jobs = spaces[0], [space.job for space in spaces]
-    price = price_plan(plan, first.cluster, jobs, compute=first.compute, engine=first.engine)
-    outcomes = []
-    for space, made in zip(spaces, chosen, strict=True):
-        its = price.jobs[space.job.name] if made else None
-        outcomes.append(Outcome(its.step, its.money.total) if isinstance(its, JobPrice) else Outcome(None))
-    return outcomes
-
-
-def _refined(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
+def _refined(space: JobSpace, skeleton: Skeleton, patience: _Patience) -> list[_Made]:
     """A skeleton's plan with cuts and shares refined; for small ones, and those whose messages keep each other waiting,
     other shapes of the same machines and other options too, each refined."""
-    if not space.result(skeleton).runs:
-        return []
     found = [space.plan(skeleton)]
-    if sum(len(chain) for chain in skeleton.chains) > LARGE:
-        return [_Made(found[0][0], Outcome(found[0][1]))]  # played once, with the other jobs
-    crowded = _played(space, found[0][0]) > _CROWDED * found[0][1]
-    if space.is_small(skeleton) or crowded:
-        again = arrange(space, sorted(skeleton.machines), keep=12)
-        candidates = [skeleton, again[0]] if again and again[1].runs else [skeleton]
-        for candidate in candidates:
-            for options in (candidate.options, *neighbours(candidate.options, space.scope, fine=True)):
-                trial = Skeleton(candidate.chains, options)
-                if (space.is_small(trial) or crowded) and space.result(trial).runs:
-                    found.append(space.plan(trial, rounds=4))
-    found.sort(key=lambda made: made[1])
+    first, seconds = found[0]
+    if sum(len(chain) for chain in skeleton.chains) > LARGE or patience.is_over():
+        return [_Made(first, Outcome(seconds))]  # played once, with the other jobs
+    made = [_Made(first, Outcome(_played(space, first)))]
+    crowded = made[0].seconds > _CROWDED * seconds
     near, most = (_NEAR_CROWDED, _MOST_CROWDED) if crowded else (_NEAR, _MOST)
-    plans = dict.fromkeys(plan for plan, seconds in found if seconds <= near * found[0][1])
-    return [_Made(plan, Outcome(_played(space, plan))) for plan in list(plans)[:most]]
+    for trial in _others(space, skeleton, crowded, near * _REFINED, patience):
+        found.append(space.plan(trial, rounds=4))
+        if patience.is_over():
+            break
+    found.sort(key=lambda one: one[1])
+    plans = dict.fromkeys(plan for plan, its in found if its <= near * found[0][1])
+    plans.pop(first, None)
+    for plan in list(plans)[: most - 1]:
+        if patience.is_over():
+            break
+        made.append(_Made(plan, Outcome(_played(space, plan))))
+    return made
+
+
+def _others(space: JobSpace, skeleton: Skeleton, crowded: bool, within: float, patience: _Patience) -> list[Skeleton]:
+    """The same machines in other shapes and with other options, as far as they take at most so many times as long as
+    the best of them before they are refined; the quickest first."""
+    if not (space.is_small(skeleton) or crowded) or patience.is_over():
+        return []
+    again = arrange(space, sorted(skeleton.machines), keep=12)
+    candidates = [skeleton, again[0]] if again and again[1].runs else [skeleton]
+    trials: dict[Skeleton, float] = {}
+    for candidate in candidates:
+        for options in (candidate.options, *neighbours(candidate.options, space.scope, fine=True)):
+            trial = Skeleton(candidate.chains, options)
+            if (space.is_small(trial) or crowded) and (result := space.result(trial)).runs:
+                trials[trial] = result.seconds or 0.0
+    best = min(trials.values(), default=0.0)
+    return sorted((trial for trial, its in trials.items() if its <= within * best), key=trials.__getitem__)
 
 
 def _played(space: JobSpace, plan: JobPlan) -> float:
@@ -124,9 +173,9 @@ def _played(space: JobSpace, plan: JobPlan) -> float:
 def _priced(space: JobSpace, skeleton: Skeleton) -> list[_Made]:
     """A skeleton's plan refined, and as it is: a quicker step sends more bytes an hour, and they cost."""
     found = []
-    for rounds in (8, 0) if space.result(skeleton).runs else ():
+    for rounds in (8, 0):
         plan, _ = space.plan(skeleton, rounds=rounds)
         price = price_job(space.job, plan, space.cluster, compute=space.compute, engine=space.engine)
         if isinstance(price, JobPrice):
-            found.append(_Made(plan, Outcome(price.step, price.money.total)))
+            found.append(_Made(plan, _outcome(price)))
     return found
