@@ -18,7 +18,7 @@ from hulk.cost.layers import build_model
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import closed_form
 from hulk.cost.step import seconds_of
-from hulk.cost.tables import Hosts, empty_durations, encode, make_book
+from hulk.cost.tables import Hosts, encode, make_book
 from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
@@ -102,8 +102,7 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
             for schedule, sync, sharding in product(schedules, Sync, (Sharding.NONE, Sharding.OPTIMIZER)):
                 plan = JobPlan(pipelines, replace(options, schedule=schedule, sync=sync, sharding=sharding))
                 encoded = encode(plan, cluster, book)
-                count = len(encoded.machine)
-                seconds = seconds_of(book.tables, encoded, empty_durations(count), np.zeros((2, count)))
+                seconds = seconds_of(book.tables, encoded)
                 if seconds >= 0:
                     used = frozenset(stage.machine for pipeline in pipelines for stage in pipeline.stages)
                     best[used] = min(best.get(used, seconds), seconds)

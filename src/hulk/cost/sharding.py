@@ -42,17 +42,24 @@ def _is_near(tables: Tables, plan: Encoded, n: int, m: int) -> bool:
     return bool(plan.machine[n] == plan.machine[m])
 
 
+@inner
+def shards_of_all(plan: Encoded) -> int:
+    """In how many parts every stage's state is split, where that is the same for all; 0 where it is not. Compiled code
+    that goes through many stages asks once: a call is handed all tables."""
+    if plan.options[SHARD] == 0:
+        return 1
+    return plan.microbatches.shape[0] if plan.options[WITHIN] == EVERYWHERE else 0
+
+
 @lean
 def shards_of(tables: Tables, plan: Encoded, p: int, n: int) -> int:
     """In how many parts what stage n of pipeline p holds is split. Pipelines that split it are cut alike, so holders
     stand at the same place in each."""
-    replicas = plan.microbatches.shape[0]
-    if plan.options[SHARD] == 0:
-        return 1
-    if plan.options[WITHIN] == EVERYWHERE:
-        return replicas
+    of_all = shards_of_all(plan)
+    if of_all > 0:
+        return of_all
     at, shards = n - plan.starts[p], 0
-    for other in range(replicas):
+    for other in range(plan.microbatches.shape[0]):
         m = plan.starts[other] + at
         if m < plan.starts[other + 1] and _is_near(tables, plan, n, m):
             shards += 1

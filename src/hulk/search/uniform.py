@@ -130,7 +130,7 @@ def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
     ruled = tables.held_until.shape[0] > 0
     if ruled and (tables.held_until[encoded.place, encoded.first] < encoded.last).any():
         return None  # a layer where it must not be
-    seconds = float(seconds_of(tables, encoded, *space.room(len(encoded.machine))))
+    seconds = float(seconds_of(tables, encoded))
     return (seconds, encoded) if seconds >= 0 else None
 
 
