@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from hulk.domain.options import Recompute
 from hulk.runtime import checkpoint
 from hulk.runtime.context import Context
 from hulk.runtime.data import Samples, read_tokens
@@ -32,7 +31,7 @@ class RealWork(Work):
     def __init__(self, context: Context) -> None:
         settings, seat, stage = context.settings, context.seat, context.stage
         assert settings.data is not None
-        self._blueprint = draw(context.job)
+        self._blueprint = draw(context.job, context.plan.options.recompute)
         self._facts = facts_of(context.job, settings)
         super().__init__(context, list_entries(self._blueprint))
         self._samples = Samples(
@@ -61,8 +60,8 @@ class RealWork(Work):
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
         self._store.watch(self.sync.passed)
-        again = context.plan.options.recompute is Recompute.FULL
-        module = StageModule(layers, again=again, loss=self._loss if self._last else None)
+        recompute = context.plan.options.recompute
+        module = StageModule(layers, recompute=recompute, loss=self._loss if self._last else None)
         module.train(settings.dropout)
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(

@@ -16,8 +16,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
-from torch.utils.checkpoint import checkpoint
 
+from hulk.domain.options import Recompute
+from hulk.runtime.again import around_block
 from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
 from hulk.runtime.messages import Message, Messages
 from hulk.runtime.models import LayerModule, Local, Tensors
@@ -28,15 +29,17 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class StageModule(nn.Module):
     """Consecutive layers of a model.
 
-    again  whether the layers' activations are thrown away and computed again
-    loss   of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
-           holds what a stage gives until its backward pass is done
+    recompute  what of the layers' activations is thrown away and computed again
+    loss       of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
+               holds what a stage gives until its backward pass is done
     """
 
-    def __init__(self, layers: Sequence[LayerModule], *, again: bool, loss: Loss | None) -> None:
+    def __init__(self, layers: Sequence[LayerModule], *, recompute: Recompute, loss: Loss | None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.again, self.loss = again, loss
+        self.loss = loss
+        for layer in layers:
+            layer.around = around_block(recompute) if layer.again else None
 
     def forward(
         self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None, labels: torch.Tensor | None = None
@@ -47,18 +50,7 @@ class StageModule(nn.Module):
         for layer in self.layers:
             assert isinstance(layer, LayerModule)
             layer.prepare(flowing, local)
-            if self.again and layer.again:
-                # Without dropout nothing is drawn that would have to be drawn again.
-                flowing = checkpoint(
-                    layer,
-                    flowing,
-                    local,
-                    use_reentrant=False,
-                    preserve_rng_state=self.training,
-                    determinism_check="none",
-                )
-            else:
-                flowing = layer(flowing, local)
+            flowing = layer(flowing, local)
         if self.loss is not None:
             assert labels is not None
             return self.loss(flowing[0], labels)

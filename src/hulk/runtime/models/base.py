@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from hulk.runtime.models.lean import project
+from hulk.runtime.again import Around
+from hulk.runtime.models.lean import project, writes_scores
 
 Tensors = tuple[torch.Tensor, ...]
 Local = dict[str, Any]
@@ -48,11 +49,13 @@ class LayerModule(nn.Module):
     styles   how tensor parallel divides its submodules
     again    whether recomputation throws its activations away
     unused   names of buffers in its submodules that it does without
+    around   how it is called so that recomputation throws its activations away; None: they stay
     """
 
     styles: ClassVar[Styles] = {}
     again: ClassVar[bool] = False
     unused: ClassVar[tuple[str, ...]] = ()
+    around: Around | None = None
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """Put into `local` what this layer needs and another layer of the stage may have made already. Runs outside of
@@ -67,7 +70,10 @@ class LayerModule(nn.Module):
 
     def forward(self, tensors: Tensors, local: Local) -> Tensors:
         """`run`, so that hooks of torch see the call."""
-        return self.run(tensors, local)
+        if self.around is None:
+            return self.run(tensors, local)
+        result: Tensors = self.around(self.run, tensors, local, draws=self.training)
+        return result
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class CausalBlock(LayerModule):
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The causal mask."""
         if "mask" not in local:
-            eager = self.config._attn_implementation == "eager"
+            eager = writes_scores(self.config._attn_implementation)
             local["mask"] = causal_mask(tensors[-1].shape[1], tensors[-1]) if eager else None
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:

@@ -16,7 +16,7 @@ from hulk.runtime.models.base import (
     positions,
     window_mask,
 )
-from hulk.runtime.models.lean import fused, weighed
+from hulk.runtime.models.lean import attention_named, writes_scores
 
 
 class GptEmbedding(LayerModule):
@@ -66,7 +66,8 @@ class GptNeoBlock(LayerModule):
 
     def __init__(self, block: Any, config: Any) -> None:
         super().__init__()
-        self.block, self.eager = block, config._attn_implementation == "eager"
+        self.block, self.eager = block, writes_scores(config._attn_implementation)
+        self.attend = attention_named(config._attn_implementation)
         attention = block.attn.attention
         self.window = config.window_size if attention.attention_type == "local" else None
 
@@ -99,10 +100,7 @@ class GptNeoBlock(LayerModule):
         parts = (attention.q_proj, attention.k_proj, attention.v_proj)
         query, key, value = (part(normed).view(shape).transpose(1, 2) for part in parts)
         drop = attention.attn_dropout.p if attention.training else 0.0
-        if self.eager:
-            mixed = weighed(query, key, value, mask=mask, dropout=drop)
-        else:
-            mixed = fused(query, key, value, mask=mask, causal=mask is None, dropout=drop, scale=1.0)
+        mixed = self.attend(query, key, value, mask=mask, causal=mask is None, dropout=drop, scale=1.0)
         joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
         hidden = hidden + attention.resid_dropout(attention.out_proj(joined))
         return (hidden + block.mlp(block.ln_2(hidden)),)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, causal_mask
-from hulk.runtime.models.lean import fused, project, weighed
+from hulk.runtime.models.lean import attention_named, project
 
 
 class T5Embedding(LayerModule):
@@ -63,7 +63,7 @@ class T5EncoderBlock(LayerModule):
 
     def __init__(self, block: Any, first: Any, config: Any) -> None:
         super().__init__()
-        self.block, self.eager = block, config._attn_implementation == "eager"
+        self.block, self.attend = block, attention_named(config._attn_implementation)
         attention = first.layer[0].SelfAttention
         self.table = attention.relative_attention_bias
         self._buckets = attention._relative_position_bucket
@@ -106,10 +106,7 @@ class T5EncoderBlock(LayerModule):
             for project, x in ((attention.q, normed), (attention.k, seen), (attention.v, seen))
         )
         drop = attention.dropout if attention.training else 0.0
-        if self.eager:
-            mixed = weighed(query, key, value, mask=bias, dropout=drop)
-        else:
-            mixed = fused(query, key, value, mask=bias, dropout=drop, scale=1.0)
+        mixed = self.attend(query, key, value, mask=bias, dropout=drop, scale=1.0)
         joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
         result: torch.Tensor = hidden + part.dropout(attention.o(joined))
         return result
