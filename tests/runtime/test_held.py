@@ -128,7 +128,7 @@ def trained(job: Any, number: Any, *, recompute: bool) -> tuple[int, int]:
     entries, weights = list_entries(blueprint), SeededWeights(blueprint, 0)
     whole = range(len(blueprint.layers))
     layers, made, _ = furnish(
-        blueprint, whole, entries, weights, device=torch.device("cpu"), mesh=None, slot=0, working=number
+        blueprint, whole, entries, weights, device=torch.device("cpu"), mesh=None, working=lambda name: number
     )
     for parameter in made.values():  # as a store takes gradients away
         parameter.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))

@@ -6,19 +6,21 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
+from torch import nn
 
+from hulk.domain.options import Sharding
 from hulk.runtime import checkpoint
 from hulk.runtime.context import Context
 from hulk.runtime.data import Samples, read_tokens
-from hulk.runtime.entries import ALL, SLICES
+from hulk.runtime.entries import ALL, SHARDS, SLICES, Range
 from hulk.runtime.loss import summed_loss
 from hulk.runtime.models import draw
 from hulk.runtime.optimizers import make_optimizer
 from hulk.runtime.resume import compare, facts_of
+from hulk.runtime.sharded import Meshes, Sharder
 from hulk.runtime.slices import furnish, list_entries
 from hulk.runtime.stage import StageModule, schedule
-from hulk.runtime.state import CheckpointWeights, read_state, write_part
+from hulk.runtime.state import CheckpointWeights, Held, read_state, write_part
 from hulk.runtime.store import Store
 from hulk.runtime.sync import TensorCargo
 from hulk.runtime.weights import FileWeights, SeededWeights, Weights
@@ -42,27 +44,39 @@ class RealWork(Work):
         )
         self._last = stage.last == len(self._blueprint.layers) - 1
         torch.manual_seed(settings.seed * 7919 + seat.pipeline * 101 + seat.stage)  # dropout only
-        slices = self.wiring.groups.get((SLICES, context.slices))
-        mesh = None if slices is None else DeviceMesh.from_group(slices, context.device.type)
+        self._rows: dict[str, Range] = {}
+        self._sharder, meshes = self._split()
         layers, working, whole = furnish(
             self._blueprint,
             stage.layers,
             self.entries,
             self._weights(),
             device=context.device,
-            mesh=mesh,
-            slot=seat.slot,
-            working=context.wire,
+            mesh=meshes.slices,
+            working=lambda name: None if name in self._rows else context.wire,
+            split=None if self._sharder is None else self._sharder.split,
         )
-        place, sharded = (seat.pipeline, seat.stage), context.plan.options.shard_optimizer
-        self._store = Store(working, whole, mine=lambda name: not sharded or self.owners[name] == place)
+        module: nn.Module = StageModule(
+            layers, recompute=context.plan.options.recompute, loss=self._loss if self._last else None
+        )
+        module.train(settings.dropout)
+        if self._sharder is not None:
+            module = self._sharder.enclose(module)
+            working = {name: parameter for name, parameter in working.items() if name not in self._rows}
+        sharded = context.plan.options.shard_optimizer
+        self._store = Store(
+            working,
+            whole,
+            mine=lambda name: not sharded or self._is_split(name) or self.owners[name] == context.place,
+            parts={} if self._sharder is None else self._sharder.parts,
+            rows=self._rows,
+        )
         del whole
+        shards = self.wiring.groups.get((SHARDS, context.shards.members(context.place, seat.slot)))
+        self._held = Held(meshes.slices, self._rows, shards, context.shards.near(context.place))
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
         self._store.watch(self.sync.passed)
-        recompute = context.plan.options.recompute
-        module = StageModule(layers, recompute=recompute, loss=self._loss if self._last else None)
-        module.train(settings.dropout)
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(
             self._plan_stage,
@@ -71,6 +85,37 @@ class RealWork(Work):
             _as_it_is,
             early=context.device.type == "cpu",
         )
+
+    def _split(self) -> tuple[Sharder | None, Meshes]:
+        """What splits this stage's layers with those near it, and this rank's places among others; and into `_rows`
+        what it has of each parameter that is split."""
+        context, shards = self.context, self.context.shards
+        place, slot, layers = context.place, context.seat.slot, context.stage.layers
+        near = shards.near(place)
+        group = self.wiring.groups.get((SHARDS, shards.members(place, slot)))
+        ranks = [context.seating.ranks(*other) for other in near]
+        meshes = Meshes(ranks, group, self.wiring.groups.get((SLICES, context.slices)), context.device)
+        if meshes.shards is None:
+            return None, meshes
+        here = [entry for entry in self.entries if shards.is_split(entry) and set(entry.layers) & set(layers)]
+        self._rows = {entry.name: shards.rows(entry, place, slot) for entry in here}
+        used_early = {
+            self._blueprint.names[id(parameter)]
+            for index in layers
+            for path in self._blueprint.layers[index].early
+            for parameter in self._blueprint.layers[index].get_submodule(path).parameters()
+        }
+        shared = {entry.name for entry in here if len(set(entry.layers) & set(layers)) > 1}
+        sharder = Sharder(
+            meshes.shards,
+            apart=shared | (used_early & set(self._rows)),
+            working=context.wire,
+            parameters=context.plan.options.sharding is Sharding.PARAMETERS,
+        )
+        return sharder, meshes
+
+    def _is_split(self, name: str) -> bool:
+        return self.context.shards.is_split(next(entry for entry in self.entries if entry.name == name))
 
     def _weights(self) -> Weights:
         settings = self.context.settings
@@ -88,8 +133,7 @@ class RealWork(Work):
         mine = self._store.masters
         made = make_optimizer(context.job.optimizer, list(mine.values()), rate=settings.rate, decay=settings.decay)
         if settings.resume is not None:
-            ranks = len(context.slices)
-            read_state(settings.resume, self.entries, mine, made, ranks=ranks, slot=context.seat.slot)
+            read_state(settings.resume, self.entries, mine, made, held=self._held)
         return made
 
     def _shapes(self, layer: int) -> tuple[torch.Tensor, ...]:
@@ -144,6 +188,8 @@ class RealWork(Work):
         """See `Work`."""
         self._optimizer.step()
         self._store.settle()
+        if self._sharder is not None:
+            self._sharder.forget()
 
     def save(self, step: int) -> str | None:
         """See `Work`. The ranks agree on whether all went well; only then does rank 0 give the checkpoint its name."""
@@ -164,9 +210,9 @@ class RealWork(Work):
                 self.entries,
                 self._store.masters,
                 self._optimizer,
-                owners=self.owners,
+                writers=context.shards.writers(self.entries),
                 seat=context.seat,
-                ranks=len(context.slices),
+                held=self._held,
                 sharded=context.plan.options.shard_optimizer,
             )
         except OSError as error:

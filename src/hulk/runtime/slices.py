@@ -4,7 +4,7 @@ right."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -91,6 +91,11 @@ def gather(tensor: torch.Tensor, entry: Entry, ranks: int) -> torch.Tensor:
     return whole
 
 
+Split = Callable[[LayerModule, Mapping[str, Sequence[tuple[nn.Module, str]]]], Collection[str]]
+"""Splits a layer's parameters among holders (`hulk.runtime.sharded`): takes them by name, with where they are, and
+returns the names of those that are split now."""
+
+
 def furnish(
     blueprint: Blueprint,
     layers: Sequence[int],
@@ -99,13 +104,14 @@ def furnish(
     *,
     device: torch.device,
     mesh: DeviceMesh | None,
-    slot: int,
-    working: torch.dtype,
+    working: Callable[[str], torch.dtype | None],
+    split: Split | None = None,
 ) -> tuple[list[LayerModule], dict[str, nn.Parameter], dict[str, torch.Tensor]]:
-    """Layers of a blueprint with their weights in the number format `working`, of each parameter this rank's slice; the
-    parameters by name; and their values in fp32, the parameters' own where they are in fp32."""
+    """Layers of a blueprint with their weights, of each parameter this rank's slice; the parameters by name; and their
+    values in fp32, the parameters' own where they are in fp32. `working` is the number format of a parameter, None for
+    one that is to be `split`: of those, no more than a layer's are there at a time."""
     by_name = {entry.name: entry for entry in entries}
-    ranks = mesh.size() if mesh is not None else 1
+    ranks, slot = (mesh.size(), mesh.get_local_rank()) if mesh is not None else (1, 0)
     made: dict[str, nn.Parameter] = {}
     whole: dict[str, torch.Tensor] = {}
     styled: set[int] = set()
@@ -124,18 +130,25 @@ def furnish(
             if name not in made:
                 entry = by_name[name]
                 part = take(weights.get(name, entry.home), entry, ranks, slot).to(device).clone()
-                whole[name] = _distributed(part, entry, mesh, plain=path not in layer.styles)
-                made[name] = nn.Parameter(whole[name].to(working))
+                whole[name] = distributed(part, entry, mesh, plain=path not in layer.styles)
+                made[name] = nn.Parameter(whole[name].to(working(name) or torch.float32))
             layer.get_submodule(path)._parameters[leaf] = made[name]
         if mesh is not None:
             layer.divide(ranks)
             _style(layer, mesh, styled)
             for path, leaf, name in uses:  # the styles wrap parameters anew; shared ones must stay one
                 layer.get_submodule(path)._parameters[leaf] = made[name]
+        if split is not None:
+            where: dict[str, list[tuple[nn.Module, str]]] = {}
+            for path, leaf, name in uses:
+                if working(name) is None:
+                    where.setdefault(name, []).append((layer.get_submodule(path), leaf))
+            for name in split(layer, where):
+                del made[name], whole[name]
     return copies, made, whole
 
 
-def _distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:
+def distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:
     """A slice as DTensor. What every rank has stays `plain` where its operation is (the norms), and is a replicated
     DTensor beside a divided weight (the bias of a product over rows)."""
     if mesh is None or (entry.dim is None and plain):

@@ -110,6 +110,9 @@ class PlanStage(PipelineStage):
         """See `_warmup_forward_vote`."""
         return torch.ones(1, dtype=torch.int32)
 
+    def _post_metadata_inference_cleanup(self) -> None:
+        """No pass was tried, so gradients stay where they are."""
+
     def _get_recv_ops(self, recv_infos: Any) -> list[dist.P2POp]:
         return super()._get_recv_ops(recv_infos) if self._leads else []
 

@@ -49,12 +49,14 @@ class LayerModule(nn.Module):
     styles   how tensor parallel divides its submodules
     again    whether recomputation throws its activations away
     unused   names of buffers in its submodules that it does without
+    early    paths of submodules that `prepare` calls
     around   how it is called so that recomputation throws its activations away; None: they stay
     """
 
     styles: ClassVar[Styles] = {}
     again: ClassVar[bool] = False
     unused: ClassVar[tuple[str, ...]] = ()
+    early: ClassVar[tuple[str, ...]] = ()
     around: Around | None = None
 
     def prepare(self, tensors: Tensors, local: Local) -> None:

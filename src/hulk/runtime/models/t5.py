@@ -60,6 +60,7 @@ class T5EncoderBlock(LayerModule):
         "table": Style.HEADS,
     }
     again = True
+    early = ("table",)
 
     def __init__(self, block: Any, first: Any, config: Any) -> None:
         super().__init__()
