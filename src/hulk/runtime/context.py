@@ -129,6 +129,6 @@ def wire_up(context: Context, entries: Sequence[Entry]) -> Wiring:
     for p, pipeline in enumerate(context.plan.pipelines):
         keys.add((PIPELINE, tuple(seating.ranks(p, s)[0] for s in range(len(pipeline.stages)))))
         keys |= {(SLICES, seating.ranks(p, s)) for s in range(len(pipeline.stages))}
-    if any(shards.is_split(entry) for entry in entries):
+    if shards.splits:
         keys |= {(SHARDS, shards.members((one.pipeline, one.stage), one.slot)) for one in seating.seats}
     return Wiring(make_groups(keys, patience=context.settings.patience), buckets)

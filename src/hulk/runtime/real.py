@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,16 +15,16 @@ from hulk.runtime.context import Context
 from hulk.runtime.data import Samples, read_tokens
 from hulk.runtime.entries import ALL, SHARDS, SLICES, Range
 from hulk.runtime.loss import summed_loss
-from hulk.runtime.models import draw
+from hulk.runtime.models import LayerModule, draw
 from hulk.runtime.optimizers import make_optimizer
 from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.sharded import Meshes, Sharder
-from hulk.runtime.slices import furnish, list_entries
+from hulk.runtime.slices import furnish, list_entries, local
 from hulk.runtime.stage import StageModule, schedule
 from hulk.runtime.state import CheckpointWeights, Held, read_state, write_part
 from hulk.runtime.store import Store
 from hulk.runtime.sync import TensorCargo
-from hulk.runtime.weights import FileWeights, SeededWeights, Weights
+from hulk.runtime.weights import FileWeights, SeededWeights, Weights, parameters_of
 from hulk.runtime.work import CheckpointError, OthersFailedError, Work
 
 
@@ -53,6 +54,7 @@ class RealWork(Work):
             self._weights(),
             device=context.device,
             mesh=meshes.slices,
+            spread=context.plan.options.sequence_parallel,
             working=lambda name: None if name in self._rows else context.wire,
             split=None if self._sharder is None else self._sharder.split,
         )
@@ -76,7 +78,8 @@ class RealWork(Work):
         self._held = Held(meshes.slices, self._rows, shards, context.shards.near(context.place))
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
-        self._store.watch(self.sync.passed)
+        self._partial = self._find_partial(layers)
+        self._store.watch(lambda name: None if name in self._partial else self.sync.passed(name))
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(
             self._plan_stage,
@@ -113,6 +116,23 @@ class RealWork(Work):
             parameters=context.plan.options.sharding is Sharding.PARAMETERS,
         )
         return sharder, meshes
+
+    def _find_partial(self, layers: Sequence[LayerModule]) -> list[str]:
+        """Parameters of which each slice of a stage has a part of the gradient: those that every slice has, where what
+        they are used on is divided along the sequence."""
+        numbers = [index for index, layer in zip(self.context.stage.layers, layers, strict=True) if layer.spread]
+        whole = {entry.name for entry in self.entries if entry.dim is None}
+        plain = [(layer, use) for layer in map(self._blueprint.layers.__getitem__, numbers) for use in parameters_of(layer)]
+        names = [self._blueprint.names[id(parameter)] for layer, (path, _, parameter) in plain if path not in layer.styles]
+        return [name for name in names if name in whole]
+
+    def _join_slices(self) -> None:
+        """Add up the gradients of which each slice has a part."""
+        parts = [local(self._store.gradient(name)) for name in self._partial]
+        buffer = torch.cat([part.reshape(-1) for part in parts])
+        dist.all_reduce(buffer, group=self.wiring.groups[SLICES, self.context.slices])
+        for part, total in zip(parts, buffer.split([part.numel() for part in parts]), strict=True):
+            part.copy_(total.view(part.shape))
 
     def _is_split(self, name: str) -> bool:
         return self.context.shards.is_split(next(entry for entry in self.entries if entry.name == name))
@@ -179,6 +199,8 @@ class RealWork(Work):
         self._plan_stage.settle()
         if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
             self._plan_stage.expect(context.microbatches)
+        if self._partial:
+            self._join_slices()
         self.sync.finish()
         if losses is None or not context.seat.leads:
             return None

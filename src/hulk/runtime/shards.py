@@ -41,9 +41,14 @@ class Shards:
     seating: Seating
     labels: Mapping[Place, str]
 
+    @property
+    def splits(self) -> bool:
+        """Whether ranks split parameters row by row, for gradients at least; pipelines are alike then."""
+        return self.seating.plan.options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS)
+
     def is_split(self, entry: Entry) -> bool:
         """Whether each rank of a group has some rows of it only."""
-        if self.seating.plan.options.sharding not in (Sharding.GRADIENTS, Sharding.PARAMETERS):
+        if not self.splits:
             return False
         holders = entry.holders(self.seating)
         return len(holders) > 1 and len({stage for _, stage in holders}) == 1
@@ -56,7 +61,9 @@ class Shards:
         return [tuple(members) for members in found.values()]
 
     def near(self, place: Place) -> Group:
-        """The group of a stage: where pipelines are alike, the same stage of those near it."""
+        """The stages that split with one: the same of pipelines near it."""
+        if not self.splits:
+            return (place,)
         same = [other for other in self.seating.places if other[1] == place[1]]
         return next(group for group in self.groups(same) if place in group)
 

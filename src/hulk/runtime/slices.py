@@ -16,6 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from hulk.runtime.entries import Entry, Range
 from hulk.runtime.models import Blueprint, LayerModule, Style
+from hulk.runtime.sequence import TOKENS
 from hulk.runtime.weights import Weights, initialised, parameters_of
 
 _FUSED_PARTS = 3  # queries, keys, values
@@ -104,6 +105,7 @@ def furnish(
     *,
     device: torch.device,
     mesh: DeviceMesh | None,
+    spread: bool = False,
     working: Callable[[str], torch.dtype | None],
     split: Split | None = None,
 ) -> tuple[list[LayerModule], dict[str, nn.Parameter], dict[str, torch.Tensor]]:
@@ -135,6 +137,8 @@ def furnish(
             layer.get_submodule(path)._parameters[leaf] = made[name]
         if mesh is not None:
             layer.divide(ranks)
+            if spread and layer.again:
+                layer.spread_over(mesh)
             _style(layer, mesh, styled)
             for path, leaf, name in uses:  # the styles wrap parameters anew; shared ones must stay one
                 layer.get_submodule(path)._parameters[leaf] = made[name]
@@ -189,7 +193,10 @@ def _style(layer: LayerModule, mesh: DeviceMesh, styled: set[int]) -> None:
         if style in (Style.COLUMNS, Style.FUSED, Style.HEADS):
             plan[path] = ColwiseParallel() if plain else _Conv1d(ColwiseParallel, Replicate(), Shard(-1))
         elif style is Style.ROWS:
-            plan[path] = RowwiseParallel() if plain else _Conv1d(RowwiseParallel, Shard(-1), Replicate())
+            given = Replicate() if layer.spread is None else Shard(TOKENS)
+            plan[path] = (
+                RowwiseParallel(output_layouts=given) if plain else _Conv1d(RowwiseParallel, Shard(-1), given)
+            )
         elif style is Style.VOCABULARY:
             # torch would leave out the padding row of every slice, not only the one that has it.
             module.padding_idx = None  # type: ignore[assignment]

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
 from hulk.domain.options import Recompute
+from hulk.runtime import sequence
 from hulk.runtime.again import around_block
 from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
 from hulk.runtime.messages import Message, Messages
@@ -47,14 +49,26 @@ class StageModule(nn.Module):
         """What crosses into the stage to what leaves it."""
         local: Local = {"decoder_ids": decoder_ids}
         flowing: Tensors = tensors
+        divided: DeviceMesh | None = None  # among whom what flows is divided along the sequence
         for layer in self.layers:
             assert isinstance(layer, LayerModule)
+            flowing, divided = _as_needed(flowing, divided, layer.spread), layer.spread
             layer.prepare(flowing, local)
             flowing = layer(flowing, local)
+        flowing = _as_needed(flowing, divided, None)
         if self.loss is not None:
             assert labels is not None
             return self.loss(flowing[0], labels)
         return tuple(t.contiguous() for t in flowing)
+
+
+def _as_needed(flowing: Tensors, divided: DeviceMesh | None, wanted: DeviceMesh | None) -> Tensors:
+    """What flows between layers, divided along the sequence or whole."""
+    if divided is None and wanted is not None:
+        return tuple(sequence.mine(tensor, wanted) for tensor in flowing)
+    if divided is not None and wanted is None:
+        return tuple(sequence.whole(tensor, divided) for tensor in flowing)
+    return flowing
 
 
 @dataclass(frozen=True)
