@@ -3,7 +3,7 @@
 Holders of the same layers that are near each other (all, those of a region, those of a machine) are a group, and each
 group has all of it. Where gradients or parameters are sharded, pipelines are alike, so a group is the same stage of
 some pipelines; each of its ranks has some rows of its slice of every parameter, cut as torch.chunk cuts them. What
-several stages of a pipeline share (tied embedding and head) stays whole in each of them; of that, as where the
+stages share that are sliced differently (tied embedding and head) stays whole in each of them; of that, as where the
 optimizer's state alone is sharded, every parameter has an owner in each group.
 """
 
@@ -50,8 +50,8 @@ class Shards:
         """Whether each rank of a group has some rows of it only."""
         if not self.splits:
             return False
-        holders = entry.holders(self.seating)
-        return len(holders) > 1 and len({stage for _, stage in holders}) == 1
+        sliced = {len(self.seating.ranks(*place)) for place in entry.holders(self.seating)}
+        return len(self.seating.plan.pipelines) > 1 and len(sliced) == 1
 
     def groups(self, holders: Sequence[Place]) -> list[Group]:
         """Holders by what is near, in their order."""
@@ -77,9 +77,10 @@ class Shards:
         return chunk(entry.rows(len(self.seating.ranks(*place)), slot), len(group), group.index(place))
 
     def pieces(self, entry: Entry) -> Iterator[tuple[RowPiece, Group, Ranks]]:
-        """What groups add up among them of a parameter that is split: pieces that no group cuts, and who has each."""
+        """What groups add up among them of a parameter that is split, those of several stages too: pieces that no group
+        cuts, and who has each."""
         holders = entry.holders(self.seating)
-        groups = self.groups(holders)
+        groups = list(dict.fromkeys(self.near(place) for place in holders))
         if len(groups) < 2:
             return
         ranks = len(self.seating.ranks(*holders[0]))
