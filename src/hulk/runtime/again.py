@@ -49,7 +49,7 @@ def forgetful(function: Callable[..., Any], *given: Any, draws: bool, **options:
 
 
 def _contexts() -> Any:
-    return create_selective_checkpoint_contexts(_Kept())
+    return create_selective_checkpoint_contexts(_Kept())  # type: ignore[no-untyped-call]
 
 
 class _Kept:

@@ -97,7 +97,6 @@ class Context:
         """The region of every rank."""
         return {seat.rank: self.cluster.machine(seat.machine).region for seat in self.seating.seats}
 
-
     @cached_property
     def shards(self) -> Shards:
         """Who splits with whom what is sharded."""

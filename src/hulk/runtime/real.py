@@ -19,7 +19,7 @@ from hulk.runtime.models import LayerModule, draw
 from hulk.runtime.optimizers import make_optimizer
 from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.sharded import Meshes, Sharder
-from hulk.runtime.slices import furnish, list_entries, local
+from hulk.runtime.slices import Home, furnish, list_entries, local
 from hulk.runtime.stage import StageModule, schedule
 from hulk.runtime.state import CheckpointWeights, Held, read_state, write_part
 from hulk.runtime.store import Store
@@ -52,9 +52,7 @@ class RealWork(Work):
             stage.layers,
             self.entries,
             self._weights(),
-            device=context.device,
-            mesh=meshes.slices,
-            spread=context.plan.options.sequence_parallel,
+            Home(context.device, meshes.slices, context.plan.options.sequence_parallel),
             working=lambda name: None if name in self._rows else context.wire,
             split=None if self._sharder is None else self._sharder.split,
         )
@@ -120,19 +118,24 @@ class RealWork(Work):
     def _find_partial(self, layers: Sequence[LayerModule]) -> list[str]:
         """Parameters of which each slice of a stage has a part of the gradient: those that every slice has, where what
         they are used on is divided along the sequence."""
-        numbers = [index for index, layer in zip(self.context.stage.layers, layers, strict=True) if layer.spread]
+        names = self._blueprint.names
         whole = {entry.name for entry in self.entries if entry.dim is None}
-        plain = [(layer, use) for layer in map(self._blueprint.layers.__getitem__, numbers) for use in parameters_of(layer)]
-        names = [self._blueprint.names[id(parameter)] for layer, (path, _, parameter) in plain if path not in layer.styles]
-        return [name for name in names if name in whole]
+        found: dict[str, None] = {}
+        for index, layer in zip(self.context.stage.layers, layers, strict=True):
+            for path, _, parameter in parameters_of(self._blueprint.layers[index]) if layer.spread else ():
+                if path not in layer.styles and names[id(parameter)] in whole:
+                    found[names[id(parameter)]] = None
+        return list(found)
 
     def _join_slices(self) -> None:
         """Add up the gradients of which each slice has a part."""
         parts = [local(self._store.gradient(name)) for name in self._partial]
         buffer = torch.cat([part.reshape(-1) for part in parts])
         dist.all_reduce(buffer, group=self.wiring.groups[SLICES, self.context.slices])
-        for part, total in zip(parts, buffer.split([part.numel() for part in parts]), strict=True):
-            part.copy_(total.view(part.shape))
+        at = 0
+        for part in parts:
+            part.copy_(buffer[at : at + part.numel()].view(part.shape))
+            at += part.numel()
 
     def _is_split(self, name: str) -> bool:
         return self.context.shards.is_split(next(entry for entry in self.entries if entry.name == name))

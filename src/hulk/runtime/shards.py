@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hulk.domain.options import Sharding
+from hulk.domain.options import Sharding, Within
+from hulk.domain.plan import JobPlan
+from hulk.errors import InputError
 from hulk.runtime.entries import Entry, Place, Range, Ranks, cut_everywhere
 from hulk.runtime.seats import Seating
 
@@ -116,6 +118,23 @@ class Shards:
         firsts = {entry.name: entry.holders(self.seating)[0] for entry in entries}
         owners = {self.labels[place]: self.owners(entries, place) for place in set(firsts.values())}
         return {name: owners[self.labels[place]][name] for name, place in firsts.items()}
+
+
+def check_alike(plan: JobPlan) -> None:
+    """InputError where holders could not go through passes together: the price says so before workers start, but they
+    may have been started by others."""
+    split = plan.options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS)
+    if not split and not (plan.options.shard_optimizer and plan.options.shard_within is not Within.EVERYWHERE):
+        return
+    shapes = [
+        ([(stage.first, stage.last, stage.tensor_parallel) for stage in pipeline.stages], pipeline.microbatches)
+        for pipeline in plan.pipelines
+    ]
+    for p, shape in enumerate(shapes[1:], start=2):
+        if shape != shapes[0]:
+            raise InputError(
+                f"pipelines that split what they hold must be alike, but pipeline {p} is not like pipeline 1"
+            )
 
 
 def _has(rows: Range, span: Range) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,16 @@ def gather(tensor: torch.Tensor, entry: Entry, ranks: int) -> torch.Tensor:
     return whole
 
 
+@dataclass(frozen=True)
+class Home:
+    """Where layers go: a device, the ranks that hold a slice each (None: one has all), and whether these divide blocks
+    along the sequence."""
+
+    device: torch.device
+    mesh: DeviceMesh | None = None
+    spread: bool = False
+
+
 Split = Callable[[LayerModule, Mapping[str, Sequence[tuple[nn.Module, str]]]], Collection[str]]
 """Splits a layer's parameters among holders (`hulk.runtime.sharded`): takes them by name, with where they are, and
 returns the names of those that are split now."""
@@ -102,17 +113,15 @@ def furnish(
     layers: Sequence[int],
     entries: Sequence[Entry],
     weights: Weights,
+    home: Home,
     *,
-    device: torch.device,
-    mesh: DeviceMesh | None,
-    spread: bool = False,
     working: Callable[[str], torch.dtype | None],
     split: Split | None = None,
 ) -> tuple[list[LayerModule], dict[str, nn.Parameter], dict[str, torch.Tensor]]:
     """Layers of a blueprint with their weights, of each parameter this rank's slice; the parameters by name; and their
     values in fp32, the parameters' own where they are in fp32. `working` is the number format of a parameter, None for
     one that is to be `split`: of those, no more than a layer's are there at a time."""
-    by_name = {entry.name: entry for entry in entries}
+    by_name, mesh, device = {entry.name: entry for entry in entries}, home.mesh, home.device
     ranks, slot = (mesh.size(), mesh.get_local_rank()) if mesh is not None else (1, 0)
     made: dict[str, nn.Parameter] = {}
     whole: dict[str, torch.Tensor] = {}
@@ -122,12 +131,7 @@ def furnish(
     for index, layer in zip(layers, copies, strict=True):
         plain = blueprint.layers[index]
         uses = [(path, leaf, blueprint.names[id(parameter)]) for path, leaf, parameter in parameters_of(plain)]
-        for path, module in initialised(blueprint, plain, parameters=False).named_modules():
-            for name, buffer in module._buffers.items():
-                if name in layer.unused:
-                    layer.get_submodule(path)._buffers[name] = None
-                elif buffer is not None:
-                    layer.get_submodule(path)._buffers[name] = buffer.to(device)
+        _fill_buffers(layer, initialised(blueprint, plain, parameters=False), device)
         for path, leaf, name in uses:
             if name not in made:
                 entry = by_name[name]
@@ -137,19 +141,28 @@ def furnish(
             layer.get_submodule(path)._parameters[leaf] = made[name]
         if mesh is not None:
             layer.divide(ranks)
-            if spread and layer.again:
+            if home.spread and layer.again:
                 layer.spread_over(mesh)
             _style(layer, mesh, styled)
             for path, leaf, name in uses:  # the styles wrap parameters anew; shared ones must stay one
                 layer.get_submodule(path)._parameters[leaf] = made[name]
         if split is not None:
-            where: dict[str, list[tuple[nn.Module, str]]] = {}
-            for path, leaf, name in uses:
-                if working(name) is None:
-                    where.setdefault(name, []).append((layer.get_submodule(path), leaf))
+            names = dict.fromkeys(name for _, _, name in uses if working(name) is None)
+            places = [(layer.get_submodule(path), leaf, name) for path, leaf, name in uses]
+            where = {name: [(module, leaf) for module, leaf, other in places if other == name] for name in names}
             for name in split(layer, where):
                 del made[name], whole[name]
     return copies, made, whole
+
+
+def _fill_buffers(layer: LayerModule, filled: LayerModule, device: torch.device) -> None:
+    """Give a layer the buffers of another one like it."""
+    for path, module in filled.named_modules():
+        for name, buffer in module._buffers.items():
+            if name in layer.unused:
+                layer.get_submodule(path)._buffers[name] = None
+            elif buffer is not None:
+                layer.get_submodule(path)._buffers[name] = buffer.to(device)
 
 
 def distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:
@@ -194,9 +207,7 @@ def _style(layer: LayerModule, mesh: DeviceMesh, styled: set[int]) -> None:
             plan[path] = ColwiseParallel() if plain else _Conv1d(ColwiseParallel, Replicate(), Shard(-1))
         elif style is Style.ROWS:
             given = Replicate() if layer.spread is None else Shard(TOKENS)
-            plan[path] = (
-                RowwiseParallel(output_layouts=given) if plain else _Conv1d(RowwiseParallel, Shard(-1), given)
-            )
+            plan[path] = RowwiseParallel(output_layouts=given) if plain else _Conv1d(RowwiseParallel, Shard(-1), given)
         elif style is Style.VOCABULARY:
             # torch would leave out the padding row of every slice, not only the one that has it.
             module.padding_idx = None  # type: ignore[assignment]

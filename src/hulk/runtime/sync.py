@@ -27,7 +27,6 @@ from hulk.runtime.shards import RowPiece, Shards
 from hulk.runtime.slices import local, local_offset
 from hulk.runtime.store import Store
 
-
 Pieces = Sequence[Piece | RowPiece]
 
 
