@@ -55,6 +55,7 @@ class Store:
                 self.masters[name] = parameter if plain else nn.Parameter(whole[name])
                 self.masters[name].grad = gradient
         for name, part in self._parts.items():
+            assert local(part).shape[0] == rows[name][1] - rows[name][0], f"torch has other rows of {name}"
             # The optimizer sees plain tensors, which are where torch has its own.
             part.grad = self._gradients[name] = torch.zeros_like(part.detach())
             self.masters[name] = nn.Parameter(local(part.detach()))
