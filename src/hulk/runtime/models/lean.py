@@ -62,7 +62,7 @@ def register() -> None:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     for name in (FUSED, FUSED_AGAIN, WEIGHED_AGAIN):
-        ALL_ATTENTION_FUNCTIONS.register(name, partial(_called_by_transformers, attention_named(name)))
+        ALL_ATTENTION_FUNCTIONS.register(name, _for_transformers(attention_named(name)))
 
 
 def writes_scores(name: str) -> bool:
@@ -83,30 +83,33 @@ def _again(
     return result
 
 
-def _called_by_transformers(
-    attention: Callable[..., torch.Tensor],
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
+def _for_transformers(attention: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, None]]:
     """Attention in the form that transformers asks for: the result is (batch, tokens, heads, width)."""
-    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-    result = attention(
-        query,
-        key,
-        value,
-        mask=attention_mask,
-        causal=causal and attention_mask is None and query.shape[2] > 1,
-        dropout=dropout,
-        scale=scaling,
-    )
-    return result.transpose(1, 2).contiguous(), None
+
+    def called(
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        is_causal: bool | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+        result = attention(
+            query,
+            key,
+            value,
+            mask=attention_mask,
+            causal=causal and attention_mask is None and query.shape[2] > 1,
+            dropout=dropout,
+            scale=scaling,
+        )
+        return result.transpose(1, 2).contiguous(), None
+
+    return called
 
 
 def fused(
