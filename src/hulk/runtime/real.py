@@ -13,7 +13,7 @@ from hulk.domain.options import Sharding
 from hulk.runtime import checkpoint
 from hulk.runtime.context import Context
 from hulk.runtime.data import Samples, read_tokens
-from hulk.runtime.entries import ALL, SHARDS, SLICES, Range
+from hulk.runtime.entries import ALL, SHARDS, SLICES
 from hulk.runtime.loss import summed_loss
 from hulk.runtime.models import LayerModule, draw
 from hulk.runtime.optimizers import make_optimizer
@@ -45,15 +45,15 @@ class RealWork(Work):
         )
         self._last = stage.last == len(self._blueprint.layers) - 1
         torch.manual_seed(settings.seed * 7919 + seat.pipeline * 101 + seat.stage)  # dropout only
-        self._rows: dict[str, Range] = {}
-        self._sharder, meshes = self._split()
+        self._held, self._sharder = self._shares()
+        rows = self._held.rows
         layers, working, whole = furnish(
             self._blueprint,
             stage.layers,
             self.entries,
             self._weights(),
-            Home(context.device, meshes.slices, context.plan.options.sequence_parallel),
-            working=lambda name: None if name in self._rows else context.wire,
+            Home(context.device, self._held.slices, context.plan.options.sequence_parallel),
+            working=lambda name: None if name in rows else context.wire,
             split=None if self._sharder is None else self._sharder.split,
         )
         module: nn.Module = StageModule(
@@ -62,18 +62,16 @@ class RealWork(Work):
         module.train(settings.dropout)
         if self._sharder is not None:
             module = self._sharder.enclose(module)
-            working = {name: parameter for name, parameter in working.items() if name not in self._rows}
+            working = {name: parameter for name, parameter in working.items() if name not in rows}
         sharded = context.plan.options.shard_optimizer
         self._store = Store(
             working,
             whole,
             mine=lambda name: not sharded or self._is_split(name) or self.owners[name] == context.place,
             parts={} if self._sharder is None else self._sharder.parts,
-            rows=self._rows,
+            rows=rows,
         )
         del whole
-        shards = self.wiring.groups.get((SHARDS, context.shards.members(context.place, seat.slot)))
-        self._held = Held(meshes.slices, self._rows, shards, context.shards.near(context.place))
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
         self._partial = self._find_partial(layers)
@@ -87,33 +85,32 @@ class RealWork(Work):
             early=context.device.type == "cpu",
         )
 
-    def _split(self) -> tuple[Sharder | None, Meshes]:
-        """What splits this stage's layers with those near it, and this rank's places among others; and into `_rows`
-        what it has of each parameter that is split."""
-        context, shards = self.context, self.context.shards
+    def _shares(self) -> tuple[Held, Sharder | None]:
+        """What this rank has of parameters, and what splits its stage's layers with those near it."""
+        context, shards, blueprint = self.context, self.context.shards, self._blueprint
         place, slot, layers = context.place, context.seat.slot, context.stage.layers
         near = shards.near(place)
         group = self.wiring.groups.get((SHARDS, shards.members(place, slot)))
         ranks = [context.seating.ranks(*other) for other in near]
         meshes = Meshes(ranks, group, self.wiring.groups.get((SLICES, context.slices)), context.device)
         if meshes.shards is None:
-            return None, meshes
+            return Held(meshes.slices, {}, None, near), None
         here = [entry for entry in self.entries if shards.is_split(entry) and set(entry.layers) & set(layers)]
-        self._rows = {entry.name: shards.rows(entry, place, slot) for entry in here}
-        used_early = {
-            self._blueprint.names[id(parameter)]
-            for index in layers
-            for path in self._blueprint.layers[index].early
-            for parameter in self._blueprint.layers[index].get_submodule(path).parameters()
-        }
+        rows = {entry.name: shards.rows(entry, place, slot) for entry in here}
         shared = {entry.name for entry in here if len(set(entry.layers) & set(layers)) > 1}
+        early = {
+            blueprint.names[id(parameter)]
+            for layer in map(blueprint.layers.__getitem__, layers)
+            for path in layer.early
+            for parameter in layer.get_submodule(path).parameters()
+        }
         sharder = Sharder(
             meshes.shards,
-            apart=shared | (used_early & set(self._rows)),
+            apart=[name for name in rows if name in shared | early],
             working=context.wire,
             parameters=context.plan.options.sharding is Sharding.PARAMETERS,
         )
-        return sharder, meshes
+        return Held(meshes.slices, rows, group, near), sharder
 
     def _find_partial(self, layers: Sequence[LayerModule]) -> list[str]:
         """Parameters of which each slice of a stage has a part of the gradient: those that every slice has, where what

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hulk.domain.options import Sharding, Within
 from hulk.domain.plan import JobPlan
@@ -62,12 +63,16 @@ class Shards:
             found.setdefault(self.labels[place], []).append(place)
         return [tuple(members) for members in found.values()]
 
+    @cached_property
+    def _near(self) -> dict[Place, Group]:
+        found: dict[tuple[int, str], list[Place]] = {}
+        for place in self.seating.places:
+            found.setdefault((place[1], self.labels[place]), []).append(place)
+        return {place: tuple(group) for group in found.values() for place in group}
+
     def near(self, place: Place) -> Group:
         """The stages that split with one: the same of pipelines near it."""
-        if not self.splits:
-            return (place,)
-        same = [other for other in self.seating.places if other[1] == place[1]]
-        return next(group for group in self.groups(same) if place in group)
+        return self._near[place] if self.splits else (place,)
 
     def members(self, place: Place, slot: int) -> Ranks:
         """The ranks that split with the one in a slot of a stage."""

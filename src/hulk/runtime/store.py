@@ -36,13 +36,13 @@ class Store:
         whole: Mapping[str, torch.Tensor],
         *,
         mine: Callable[[str], bool],
-        parts: Mapping[str, nn.Parameter],
-        rows: Mapping[str, Range],
+        parts: Mapping[str, nn.Parameter] | None = None,
+        rows: Mapping[str, Range] | None = None,
     ) -> None:
         """`whole` has the values in fp32, as the working parameters are sliced; `mine` says what this rank updates.
         `parts` are those of split parameters, which have these `rows` of a slice."""
         self.working = dict(working)
-        self._parts, self.rows = dict(parts), dict(rows)
+        self._parts, self._rows = dict(parts or {}), dict(rows or {})
         self.masters: dict[str, nn.Parameter] = {}
         self._gradients: dict[str, torch.Tensor] = {}
         for name, parameter in self.working.items():
@@ -55,7 +55,8 @@ class Store:
                 self.masters[name] = parameter if plain else nn.Parameter(whole[name])
                 self.masters[name].grad = gradient
         for name, part in self._parts.items():
-            assert local(part).shape[0] == rows[name][1] - rows[name][0], f"torch has other rows of {name}"
+            first, last = self._rows[name]
+            assert local(part).shape[0] == last - first, f"torch has other rows of {name}"
             # The optimizer sees plain tensors, which are where torch has its own.
             part.grad = self._gradients[name] = torch.zeros_like(part.detach())
             self.masters[name] = nn.Parameter(local(part.detach()))
@@ -63,7 +64,7 @@ class Store:
 
     def first_row(self, name: str) -> int:
         """Where what this rank has of a parameter begins in its slice."""
-        return self.rows[name][0] if name in self.rows else 0
+        return self._rows[name][0] if name in self._rows else 0
 
     def gradient(self, name: str) -> torch.Tensor:
         """A parameter's gradient so far, in fp32."""
