@@ -88,7 +88,7 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
     best: dict[frozenset[str], float] = {}
     names = [machine.name for machine in cluster.machines if job.may_run_in(machine.region)]
     hosts = Hosts.of(cluster, names)
-    recomputes, sequences = engine.offers["recompute"], engine.offers.get("sequence_parallel", (False, True))
+    recomputes, sequences = engine.tried["recompute"], engine.tried.get("sequence_parallel", (False, True))
     for size, recompute, sequence in product((1, 2, 4, 8), recomputes, sequences):
         if job.global_batch % size:
             continue

@@ -43,7 +43,7 @@ from hulk.search.tables import SearchTables, pack, tables_of
 
 by_choice = pytest.mark.parametrize("choice", SPACE, ids=lambda choice: choice.name)
 scopes = st.integers(1, 4096).map(lambda batch: Scope(toy_job(global_batch=batch)))
-ANY = replace(HULK, offers={})
+ANY = replace(HULK, searched={})
 """An engine that can do all there is."""
 
 
@@ -97,7 +97,7 @@ def test_numbers_and_truth_values_stand_in_files_as_they_are() -> None:
 def test_a_job_always_has_a_value(choice: Choice) -> None:
     """The first one, which is the normal one, among them; also for a batch that no other microbatch divides."""
     for batch, engine in product((1, 7, 4096), ENGINES.values()):
-        scope = Scope(toy_job(global_batch=batch), engine.offers)
+        scope = Scope(toy_job(global_batch=batch), engine.tried)
         assert choice.possible(scope)[0] == choice.values[0]
         assert choice.possible(scope, fine=True)
 

@@ -33,6 +33,7 @@ class Rules(NamedTuple):
     step_overhead: float
     hop_overhead: float
     flow_per_rank: bool
+    overlap_shards: bool
     overlap_sync: bool
     swaps: bool
     shares_once: bool

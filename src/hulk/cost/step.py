@@ -11,6 +11,7 @@ import numpy as np
 from hulk.cost.arrays import (
     BLOCKED,
     FITS,
+    PARAMETERS,
     SHARD,
     TOO_BIG,
     Durations,
@@ -132,7 +133,7 @@ def step_seconds(
     done = np.empty(plan.starts[replicas])
     for n in range(done.shape[0]):
         done[n] = sync_end[n] + out.update[n]
-    if sends_weights(tables, plan.options[SHARD] > 0, replicas):
+    if sends_weights(tables, 0 < plan.options[SHARD] < PARAMETERS, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
     total = 0.0
     for p in range(replicas):

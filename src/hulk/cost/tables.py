@@ -134,6 +134,7 @@ def _rules(engine: Engine) -> Rules:
         step_overhead=engine.step_overhead,
         hop_overhead=engine.hop_overhead,
         flow_per_rank=engine.flow_per_rank,
+        overlap_shards=engine.overlap_shards,
         overlap_sync=engine.overlap_sync,
         swaps=engine.swaps,
         shares_once=engine.shares_once,

@@ -42,6 +42,11 @@ class Options:
         """Whether holders of the same layers split the optimizer's state, whatever else they split."""
         return self.sharding is not Sharding.NONE
 
+    @property
+    def has_owners(self) -> bool:
+        """Whether weights are whole where the optimizer's state is not, so that who updates some must hand them on."""
+        return self.sharding in (Sharding.OPTIMIZER, Sharding.GRADIENTS)
+
 
 class Shape(NamedTuple):
     """What pipelines are like as far as options go by it: how many there are, their stages in all, and the GPUs of the

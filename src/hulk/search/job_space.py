@@ -111,7 +111,7 @@ class JobSpace:
         self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine
-        self.scope = Scope(job, engine.offers)
+        self.scope = Scope(job, engine.tried)
         self._books: dict[tuple[object, ...], Book] = {}
         self._known: dict[Skeleton, Result] = {}
         self._keep = keep
