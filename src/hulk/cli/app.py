@@ -18,6 +18,7 @@ from hulk.cli import (
     gnn,
     plan,
     price,
+    probe,
     replan,
     run,
     schema,
@@ -57,7 +58,8 @@ app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
 app.add_typer(gnn.app, name="gnn")
 app.add_typer(testbed.app, name="testbed")
-for group in (app, gnn.app, testbed.app):
+app.add_typer(probe.app, name="probe")
+for group in (app, gnn.app, probe.app, testbed.app):
     for command in group.registered_commands:
         command.cls = Verb
 

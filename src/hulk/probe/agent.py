@@ -87,21 +87,24 @@ class Agent:
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Do what one who may has asked for; what went wrong is an answer too: {"error": …, "reason": …}."""
         try:
-            match order.get("do"):
-                case "facts":
-                    return {"facts": machine_facts(), "version": __version__}
-                case "reach":
-                    return {"found": self._reach(order["targets"], float(order["wait"]))}
-                case "measure":
-                    loads = [load_of(each) for each in order["loads"]]
-                    return measure(_address(order["target"]), self._token, int(order["pings"]), loads)
+            return self._obeyed(order)
         except WireError as error:
             return {"error": str(error), "reason": error.reason}
         except (HulkError, OSError) as error:
             return {"error": str(error), "reason": "lost"}
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             return {"error": f"an order that makes no sense: {error}", "reason": "version"}
-        return {"error": "an order that this agent does not know", "reason": "version"}
+
+    def _obeyed(self, order: dict[str, Any]) -> dict[str, Any]:
+        match order["do"]:
+            case "facts":
+                return {"facts": machine_facts()}
+            case "reach":
+                return {"found": self._reach(order["targets"], float(order["wait"]))}
+            case "measure":
+                loads = [load_of(each) for each in order["loads"]]
+                return measure(_address(order["target"]), self._token, int(order["pings"]), loads)
+        raise ValueError("not known here")
 
     def _accept(self) -> None:
         """Take one caller; its thread gives the room back."""

@@ -11,7 +11,8 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,18 @@ START_SECONDS = 60.0
 _CHATTER = 200  # lines that a login may print before the agent speaks
 _KEPT = 20  # last lines of what a process says of its failure
 _END_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def hasty_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that nobody waits for where the block ends by an error or by Ctrl-C."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 @dataclass(frozen=True)

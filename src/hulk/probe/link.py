@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Barrier, BrokenBarrierError
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def load_of(order: dict[str, Any]) -> Load:
         tail=float(order.get("tail", 0.0)),
     )
     long = load.seconds + load.tail + (load.skip or 0.0)
-    if not (1 <= load.flows <= MOST_FLOWS and 0 < load.seconds and load.tail >= 0 and (load.skip or 0.0) >= 0):
+    if not (1 <= load.flows <= MOST_FLOWS and load.seconds > 0 and load.tail >= 0 and (load.skip or 0.0) >= 0):
         raise ValueError("a load that is none")
     if not (long <= MOST_SECONDS and 0 < load.most <= MOST_BYTES):
         raise ValueError("more than an agent sends")
@@ -239,13 +240,13 @@ def rates(marks: Sequence[Mark], load: Load) -> tuple[float, list[float]]:
     edges = [start.seconds + (last.seconds - start.seconds) * i / BINS for i in range(BINS + 1)]
     totals = [_total_at(inside, edge) for edge in edges]
     width = (last.seconds - start.seconds) / BINS
-    bins = [(b - a) / width for a, b in zip(totals, totals[1:], strict=False)]
+    bins = [(b - a) / width for a, b in pairwise(totals)]
     return (last.total - start.total) / (last.seconds - start.seconds), bins
 
 
 def _total_at(marks: Sequence[Mark], seconds: float) -> float:
     """Bytes that had come by then, between two marks in proportion."""
-    for before, after in zip(marks, marks[1:], strict=False):
+    for before, after in pairwise(marks):
         if after.seconds >= seconds:
             share = (seconds - before.seconds) / (after.seconds - before.seconds)
             return before.total + min(max(share, 0.0), 1.0) * (after.total - before.total)

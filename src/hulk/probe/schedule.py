@@ -7,7 +7,7 @@ machine, and two that leave their regions never share a region: the line out of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hulk.domain.cluster import pair
@@ -39,19 +39,23 @@ class Task:
 
 
 def plan_tasks(
-    regions: Mapping[str, str], trips: Mapping[Pair, float], *, samples: int, full: bool = False
+    regions: Mapping[str, str],
+    trips: Mapping[Pair, float],
+    *,
+    samples: int,
+    full: bool = False,
+    also: Collection[Pair] = (),
 ) -> list[Task]:
     """What to measure, the most telling first. `regions` has each machine's region, `trips` a round trip in seconds for
-    each pair of machines that reach each other."""
+    each pair of machines that reach each other. `also` are pairs that must be among those measured."""
     groups: dict[Pair, list[Pair]] = {}
     for ends in sorted(trips):
         groups.setdefault(pair(regions[ends[0]], regions[ends[1]]), []).append(ends)
     ranked: list[tuple[int, Task]] = []
-    for between, ends in sorted(groups.items()):
-        chosen = choose(ends, trips, samples)
+    for between, inside in sorted(groups.items()):
+        chosen = choose(inside, trips, samples)
         apart = _apart(chosen)
-        if full:
-            chosen += [each for each in ends if each not in chosen]
+        chosen += [each for each in inside if (full or each in also) and each not in chosen]
         crosses = between[0] != between[1]
         tasks = [
             Task((_turned(each, number),), between, several=crosses and number == 0)

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _lines() -> Iterator[bytes]:
-    """What standard input brings. Not through `sys.stdin`: a thread that waits there holds up the end of the process."""
+    """What standard input brings. Not by `sys.stdin`: a thread that waits there holds up the end of the process."""
     rest = b""
     while part := os.read(0, 1 << 16):
         *whole, rest = (rest + part).split(b"\n")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 from hulk.domain.cluster import pair
 from hulk.errors import InputError
-from hulk.probe.control import Station
+from hulk.probe.control import Station, hasty_pool
 from hulk.probe.schedule import Pair, Task, Waiting, plan_tasks
 from hulk.probe.wire import WireError
 
@@ -26,7 +26,7 @@ _ALL_AT_ONCE = 64  # agents that are asked at the same time for what costs nothi
 class Effort:
     """How much to measure: seconds that a flow is counted, bytes that it may send at most, how many flows are several,
     pairs between two regions or inside one (all with `full`), measurements at once, seconds in all, small messages a
-    pair, and seconds after which an address counts as silent."""
+    pair, seconds after which an address counts as silent, and pairs that are measured in any case."""
 
     seconds: float = 1.5
     most: int = 2 * 10**9
@@ -37,6 +37,7 @@ class Effort:
     limit: float = 900.0
     pings: int = 20
     wait: float = 3.0
+    also: frozenset[Pair] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Together:
 @dataclass
 class Survey:
     """What was found. `regions` has each machine's region, `trips` the round trip in seconds of every pair that reaches
-    each other, `blocked` why a pair does not; `together` is by regions; `missed` says why something was not measured."""
+    each other, `blocked` why a pair does not; `together` is by regions; `missed` says why something was not measured;
+    `flows` is how many several were."""
 
     regions: dict[str, str]
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Survey:
     readings: list[Reading] = field(default_factory=list)
     together: dict[Pair, Together] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)
+    flows: int = 0
     seconds: float = 0.0
 
     @property
@@ -110,9 +113,9 @@ def survey(stations: Sequence[Station], effort: Effort, news: News = lambda done
     """Measure them all, or as many as there is time for. InputError where an agent does not answer at first; one that
     goes away later is noted in `missed`."""
     began = time.monotonic()
-    found = Survey({station.name: station.region for station in stations}, ask_facts(stations))
+    found = Survey({station.name: station.region for station in stations}, ask_facts(stations), flows=effort.flows)
     _reach(stations, effort, found)
-    tasks = plan_tasks(found.regions, found.trips, samples=effort.samples, full=effort.full)
+    tasks = plan_tasks(found.regions, found.trips, samples=effort.samples, full=effort.full, also=effort.also)
     _measure({station.name: station for station in stations}, tasks, effort, found, news, began + effort.limit)
     found.seconds = time.monotonic() - began
     return found
@@ -129,7 +132,7 @@ def _everybody(
         except WireError as error:
             return error
 
-    with ThreadPoolExecutor(_ALL_AT_ONCE) as pool:
+    with hasty_pool(_ALL_AT_ONCE) as pool:
         return dict(zip((station.name for station in stations), pool.map(one, stations), strict=True))
 
 
@@ -163,7 +166,9 @@ def _reach(stations: Sequence[Station], effort: Effort, found: Survey) -> None:
 
 def _why(ways: dict[Pair, dict[str, Any]]) -> str:
     words = {"refused": "refused", "token": "another token", "version": "no agent", "lost": "cut off"}
-    reasons = {ends: words.get(str(result.get("reason")), "silent") for ends, result in ways.items() if "trip" not in result}
+    reasons = {
+        ends: words.get(str(result.get("reason")), "silent") for ends, result in ways.items() if "trip" not in result
+    }
     if len(reasons) == 2 and len(set(reasons.values())) == 1:
         return next(iter(reasons.values()))
     return ", ".join(f"{source} to {target} {why}" for (source, target), why in reasons.items())
@@ -175,8 +180,7 @@ def _measure(
     """Run the tasks, several at once where they do not disturb each other."""
     waiting, total = Waiting(list(tasks)), len(tasks)
     running: dict[Future[None], Task] = {}
-    pool = ThreadPoolExecutor(effort.at_once)
-    try:
+    with hasty_pool(effort.at_once) as pool:
         while waiting.tasks or running:
             if time.monotonic() > deadline and waiting.tasks:
                 found.missed.append(f"{len(waiting.tasks)} of {total} measurements: the time was over")
@@ -192,8 +196,6 @@ def _measure(
                 except WireError as error:
                     found.missed.append(f"{words}: {error}")
                 news(total - len(waiting.tasks) - len(running), total, words)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _run(task: Task, stations: dict[str, Station], effort: Effort, found: Survey) -> None:
@@ -220,7 +222,7 @@ def _run_together(task: Task, stations: dict[str, Station], effort: Effort, foun
         reply = _ask(stations[ends[0]], stations[ends[1]], [load], effort)
         return _carried(reply["loads"][0])
 
-    with ThreadPoolExecutor(len(task.pairs)) as pool:
+    with hasty_pool(len(task.pairs)) as pool:
         parts = list(pool.map(one, task.pairs))
     bins = tuple(sum(values) for values in zip(*(part.bins for part in parts), strict=True))
     total = Carried(sum(part.rate for part in parts), bins, sum(part.size for part in parts))
