@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hulk.io.agents_file import Listing
     from hulk.probe.control import Station
     from hulk.probe.links import FoundLink
+    from hulk.probe.opening import Command
     from hulk.probe.survey import Effort, Survey
     from hulk.probe.written import Made
 
@@ -64,6 +65,7 @@ def probe(
     time_limit: Annotated[float, typer.Option(help="seconds for all of it; what is left is estimated", min=1)] = 900.0,
     port: PortOption = _PORT,
     hulk: Annotated[str, typer.Option(help="with --hosts: how hulk is called there")] = "hulk",
+    ssh_config: Annotated[Path | None, typer.Option(help="with --hosts: a configuration for ssh (its -F)")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file that -o names")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,6 +80,7 @@ def probe(
     from hulk.probe.drift import drift
     from hulk.probe.links import found_links
     from hulk.probe.machines import found_machines
+    from hulk.probe.opening import over_ssh
 
     effort = _effort(full, samples, seconds, most, flows, at_once, time_limit)
     if sum(each is not None for each in (agents, hosts, testbed)) != 1:
@@ -87,7 +90,8 @@ def probe(
     base = None if update is None else load_cluster(update)
     listing = _listing(agents, hosts, testbed, port, base)
     _check_output(output, overwrite)
-    found = _survey(listing, _stations(listing, agents, hosts, testbed, token_file, hulk, effort), effort, base)
+    command = over_ssh(hulk, None if ssh_config is None else str(ssh_config))
+    found = _survey(listing, _stations(listing, agents, hosts, testbed, token_file, command, effort), effort, base)
     links = found_links(found)
     made = _made(found, links)
     if output is not None:
@@ -193,12 +197,12 @@ def _stations(
     hosts: Path | None,
     testbed: str | None,
     token_file: Path | None,
-    hulk: str,
+    command: Command,
     effort: Effort,
 ) -> AbstractContextManager[list[Station]]:
     """The agents: called where they run, started by ssh or in the testbed's namespaces."""
     from hulk.errors import InputError
-    from hulk.probe.opening import called, over_ssh, started
+    from hulk.probe.opening import called, started
     from hulk.probe.token import read_token
 
     if agents is not None:
@@ -208,7 +212,7 @@ def _stations(
     if token_file is not None:
         raise InputError("--token-file: agents that are started here get a token of their own")
     if hosts is not None:
-        return started(listing.machines, over_ssh(hulk), seconds=effort.limit)
+        return started(listing.machines, command, seconds=effort.limit)
     from hulk.testbed import Testbed
 
     network = Testbed.attach(testbed or "default")

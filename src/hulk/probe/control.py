@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import shlex
 import socket
 import subprocess
 import threading
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from hulk.probe.wire import Address, Channel, Line, WireError, call, check_greeting
+from hulk.probe.wire import Address, Channel, Line, WireError, call, check_greeting, readable
 
 CALL_SECONDS = 10.0
 """How long an agent may take to answer at all."""
@@ -143,7 +143,7 @@ class Starter:
         handle = self._process.stdout.fileno()
         while b"\n" not in self._rest:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([handle], (), (), left)[0]:
+            if left <= 0 or not readable(handle, left):
                 raise WireError("silent", "no answer in time")
             part = os.read(handle, 1 << 16)
             if not part:
@@ -188,9 +188,9 @@ def ssh_words(said: Sequence[str], code: int | None) -> str:
     return said[-1]
 
 
-def ssh_command(destination: str, hulk: str) -> list[str]:
-    """How ssh starts an agent: no word of a file gets into a command line but the destination, after all options."""
-    import shlex
-
+def ssh_command(destination: str, hulk: str, config: str | None = None) -> list[str]:
+    """How ssh starts an agent: no word of a file gets into a command line but the destination, after all options.
+    `config` is a configuration of ssh's to use instead of the usual one."""
     options = ["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
+    options += [] if config is None else ["-F", config]
     return ["ssh", *options, "--", destination, f"{shlex.quote(hulk)} probe serve --stdio"]

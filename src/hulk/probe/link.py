@@ -18,7 +18,7 @@ from itertools import pairwise
 from threading import Barrier, BrokenBarrierError
 from typing import Any, NamedTuple
 
-from hulk.probe.wire import Address, Channel, WireError, call
+from hulk.probe.wire import Address, Channel, WireError, call, readable
 
 MOST_PINGS, MOST_FLOWS, MOST_SECONDS, MOST_BYTES = 200, 16, 30.0, 16 * 2**30
 BINS = 10
@@ -29,7 +29,7 @@ _PING_INTERVAL = 0.02  # seconds
 _PATIENCE = 10.0  # seconds without a byte after which the other side counts as gone
 _CHUNK = 1 << 18
 _BUFFER = 1 << 20
-_MARK = 2e-3  # seconds between two notes of how much has come
+_MARK, _MARKS = 2e-3, 64  # seconds between two notes of how much has come, and how many notes of all bytes at least
 # A connection needs some round trips until TCP has found the rate; what it carries before is not counted.
 _WARM_SECONDS, _WARM_TRIPS, _WARM_MOST = 0.3, 6, 6.0
 _WARM_SHARE = 0.25  # of the bytes, at most
@@ -109,7 +109,7 @@ def ping(channel: Channel, count: int) -> list[float]:
                 link.sendall(message)
             until = sent[-1] + (_PING_INTERVAL if len(sent) < count else _PATIENCE)
             left = until - time.monotonic()
-            if left > 0 and select.select([link], (), (), left)[0]:
+            if left > 0 and readable(link.fileno(), left):
                 part = len(link.recv(_MESSAGE * count))
                 now = time.monotonic()
                 if part == 0:
@@ -211,7 +211,7 @@ def sink(channel: Channel, load: Load) -> None:
             return
         total += count
         began = now if began is None else began
-        if not marks or now - began - marks[-1].seconds >= _MARK:
+        if not marks or now - began - marks[-1].seconds >= _MARK or total - marks[-1].total >= load.most / _MARKS:
             marks.append(Mark(now - began, total))
         if now - began >= end or total >= load.most:
             break

@@ -62,9 +62,9 @@ def started(
         yield stations
 
 
-def over_ssh(hulk: str) -> Command:
-    """The command that starts an agent by ssh, where hulk is called so."""
-    return lambda listed: ssh_command(listed.ssh, hulk)
+def over_ssh(hulk: str, config: str | None = None) -> Command:
+    """The command that starts an agent by ssh, where hulk is called so; `config` is for ssh."""
+    return lambda listed: ssh_command(listed.ssh, hulk, config)
 
 
 def resolved(listed: Listed) -> Listed:
@@ -80,6 +80,7 @@ def resolved(listed: Listed) -> Listed:
 @contextlib.contextmanager
 def _opened(machines: Sequence[Listed], open_one: Open) -> Iterator[list[Station]]:
     lines: list[Line] = []
+    _allow_files(4 * len(machines) + 256)
     try:
         failed: list[tuple[Listed, WireError]] = []
         stations: list[Station] = []
@@ -104,6 +105,17 @@ def _opened(machines: Sequence[Listed], open_one: Open) -> Iterator[list[Station
     finally:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(lambda line: line.close(), lines))
+
+
+def _allow_files(count: int) -> None:
+    """Raise the number of files that this process may have open, as far as that is left to it."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < count:
+            most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _failure(failed: Sequence[tuple[Listed, WireError]], total: int) -> InputError:

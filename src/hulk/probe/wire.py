@@ -150,13 +150,20 @@ def check_greeting(greeting: dict[str, Any]) -> None:
         raise WireError("version", words)
 
 
+def readable(handle: int, seconds: float) -> bool:
+    """Whether something can be read there within that time. Not `select`: it knows no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1e3))
+
+
 def exactly(link: socket.socket, size: int) -> bytes:
     """The next `size` bytes, all of them within the connection's timeout; OSError where it ends before."""
     parts = bytearray()
     deadline = time.monotonic() + (link.gettimeout() or 0.0)
     while len(parts) < size:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([link], (), (), left)[0]:
+        if left <= 0 or not readable(link.fileno(), left):
             raise TimeoutError
         part = link.recv(min(size - len(parts), 1 << 16))
         if not part:
