@@ -63,6 +63,11 @@ class Agent:
         host, port = self.listener.getsockname()[:2]
         return str(host), int(port)
 
+    @property
+    def connected(self) -> int:
+        """How many callers it has now."""
+        return len(self._open)
+
     def serve(self, seconds: float) -> None:
         """Answer until `stop` is called, or that many seconds have passed; then nothing listens any more."""
         deadline = time.monotonic() + seconds

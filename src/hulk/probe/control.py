@@ -96,7 +96,8 @@ class Starter:
             )
         except OSError as error:
             raise WireError("silent", f"{command[0]}: {error.strerror}") from None
-        threading.Thread(target=self._overhear, daemon=True).start()
+        self._ear = threading.Thread(target=self._overhear, daemon=True)
+        self._ear.start()
         self.send(settings)
 
     def greet(self, seconds: float = START_SECONDS) -> Address:
@@ -171,6 +172,7 @@ class Starter:
         """Why it has ended, as far as it said so."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
+        self._ear.join(_END_SECONDS)
         code = self._process.returncode
         said = [line for line in self._said if line]
         return ssh_words(said, code) if said else f"it ended with exit code {code}"
