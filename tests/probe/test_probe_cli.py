@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -280,3 +281,60 @@ def test_lists_of_hosts_are_checked(hulk, tmp_path, line, words):
     done = hulk("probe", "--hosts", "hosts.txt", "-o", "a.yaml", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
+
+
+SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if Path("/usr/sbin/sshd").exists() else None)
+
+
+@pytest.fixture
+def sshd(tmp_path, ssh) -> Iterator[Path]:
+    """A real sshd on loopback that lets a key of this test in; a configuration for ssh with hosts `known`, `unknown`
+    (its host key is not known) and `stranger` (no key)."""
+    if SSHD is None or os.geteuid() != 0 or shutil.which("ssh-keygen") is None:
+        pytest.skip("needs sshd, and root to start it")
+    (tmp_path / "bin" / "ssh").unlink()
+    for key in ("host", "mine"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True)
+    free = socket.create_server(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    shutil.copy(tmp_path / "mine.pub", tmp_path / "authorized")
+    host_key = (tmp_path / "host.pub").read_text(encoding="ascii").strip()
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n", encoding="ascii")
+    common = f"  HostName 127.0.0.1\n  Port {port}\n  IdentitiesOnly yes\n"
+    rows = {
+        "known": (tmp_path / "mine", tmp_path / "known_hosts"),
+        "unknown": (tmp_path / "mine", "/dev/null"),
+        "stranger": ("/dev/null", tmp_path / "known_hosts"),
+    }
+    text = "".join(
+        f"Host {name}\n{common}  IdentityFile {key}\n  UserKnownHostsFile {hosts}\n  GlobalKnownHostsFile /dev/null\n"
+        for name, (key, hosts) in rows.items()
+    )
+    (tmp_path / "ssh_config").write_text(text, encoding="utf-8")
+    options = [
+        "-o", f"Port={port}", "-o", "ListenAddress=127.0.0.1", "-o", f"HostKey={tmp_path / 'host'}",
+        "-o", f"AuthorizedKeysFile={tmp_path / 'authorized'}", "-o", "StrictModes=no", "-o", "UsePAM=no",
+        "-o", "PidFile=none", "-o", "PermitRootLogin=yes", "-o", "PasswordAuthentication=no",
+        "-o", f"SetEnv=PYTHONPATH={os.environ.get('PYTHONPATH', '')}",
+    ]  # fmt: skip
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", *options], stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert "listening" in server.stderr.readline().lower()
+        yield tmp_path
+        server.kill()
+
+
+def test_a_real_sshd(sshd):
+    given = ("probe", "--ssh-config", "ssh_config", "--hulk", str(sshd / "bin" / "hulk"), "--hosts", "hosts.txt", *QUICK)
+    line = "port=0 address=127.0.0.1 gpu=h100 gpus=8"
+    (sshd / "hosts.txt").write_text(f"known name=a region=x {line}\nknown name=b region=y {line}\n", encoding="utf-8")
+    done = hulk_with({}, *given, "-o", "lab.yaml", cwd=sshd)
+    assert done.returncode == 0, done.stderr
+    assert load_cluster(sshd / "lab.yaml").link("a", "b").origin == "measured"
+    for host, words in (("unknown", "does not know its host key"), ("stranger", "would ask for a password")):
+        (sshd / "hosts.txt").write_text(f"{host} name=a region=x {line}\n", encoding="utf-8")
+        done = hulk_with({}, *given, "-o", "other.yaml", cwd=sshd)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert words in done.stderr
