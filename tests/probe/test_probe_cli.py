@@ -217,7 +217,9 @@ def ssh(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "ssh").write_text(FAKE_SSH.format(python=sys.executable), encoding="utf-8")
-    (folder / "hulk").write_text(f'#!/bin/sh\necho welcome\nexec {sys.executable} -c "{COMMAND[2]}" "$@"\n', encoding="utf-8")
+    (folder / "hulk").write_text(
+        f'#!/bin/sh\necho welcome\nexec {sys.executable} -c "{COMMAND[2]}" "$@"\n', encoding="utf-8"
+    )
     for name in ("ssh", "hulk"):
         (folder / name).chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
@@ -225,7 +227,13 @@ def ssh(tmp_path, monkeypatch):
 
 def hulk_with(environment: dict[str, str], *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -327,7 +335,16 @@ def sshd(tmp_path, ssh) -> Iterator[Path]:
 
 
 def test_a_real_sshd(sshd):
-    given = ("probe", "--ssh-config", "ssh_config", "--hulk", str(sshd / "bin" / "hulk"), "--hosts", "hosts.txt", *QUICK)
+    given = (
+        "probe",
+        "--ssh-config",
+        "ssh_config",
+        "--hulk",
+        str(sshd / "bin" / "hulk"),
+        "--hosts",
+        "hosts.txt",
+        *QUICK,
+    )
     line = "port=0 address=127.0.0.1 gpu=h100 gpus=8"
     (sshd / "hosts.txt").write_text(f"known name=a region=x {line}\nknown name=b region=y {line}\n", encoding="utf-8")
     done = hulk_with({}, *given, "-o", "lab.yaml", cwd=sshd)

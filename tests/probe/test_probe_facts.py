@@ -14,11 +14,11 @@ class NVMLError(Exception):
     pass
 
 
-class NotSupported(NVMLError):
+class NotSupportedError(NVMLError):
     pass
 
 
-class InvalidArgument(NVMLError):
+class InvalidArgumentError(NVMLError):
     pass
 
 
@@ -27,15 +27,15 @@ def nvml(count: int, links: int) -> SimpleNamespace:
 
     def link_state(handle: int, number: int) -> int:
         if links == 0:
-            raise NotSupported
+            raise NotSupportedError
         if number >= links:
-            raise InvalidArgument
+            raise InvalidArgumentError
         return 1
 
     return SimpleNamespace(
         NVMLError=NVMLError,
-        NVMLError_NotSupported=NotSupported,
-        NVMLError_InvalidArgument=InvalidArgument,
+        NVMLError_NotSupported=NotSupportedError,
+        NVMLError_InvalidArgument=InvalidArgumentError,
         NVML_FEATURE_ENABLED=1,
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,

@@ -169,7 +169,8 @@ def _hosts_document(path: Path) -> Document:
 
 def _host(words: list[str], where: str) -> dict[str, Any]:
     destination, *others = words
-    found: dict[str, Any] = {"ssh": destination, "name": destination.rpartition("@")[2]}
+    host = destination.rpartition("@")[2]
+    found: dict[str, Any] = {"ssh": destination, "name": host}
     seen = set()
     for word in others:
         key, equals, value = word.partition("=")
@@ -179,7 +180,7 @@ def _host(words: list[str], where: str) -> dict[str, Any]:
         found[key] = int(value) if key in _NUMBERS and value.isdecimal() and len(value) < 10 else value
     port = found.pop("port", None)
     if port is not None:
-        found["address"] = f"{found.get('address', found['name'])}:{port}"
+        found["address"] = f"{found.get('address', host)}:{port}"
     return found
 
 
