@@ -19,6 +19,7 @@ from hulk.cli import (
     plan,
     price,
     probe,
+    profile,
     replan,
     run,
     schema,
@@ -53,6 +54,7 @@ app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
 app.command("run")(run.run)
+app.command("profile")(profile.profile)
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)

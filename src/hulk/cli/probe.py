@@ -89,7 +89,7 @@ def probe(
         raise InputError("nothing to do with the figures", hint="-o FILE writes a cluster file, --update FILE compares")
     base = None if update is None else load_cluster(update)
     listing = _listing(agents, hosts, testbed, port, base)
-    _check_output(output, overwrite)
+    check_new(output, overwrite)
     command = over_ssh(hulk, None if ssh_config is None else str(ssh_config))
     found = _survey(listing, _stations(listing, agents, hosts, testbed, token_file, command, effort), effort, base)
     links = found_links(found)
@@ -226,7 +226,8 @@ def _stations(
     )
 
 
-def _check_output(output: Path | None, overwrite: bool) -> None:
+def check_new(output: Path | None, overwrite: bool) -> None:
+    """InputError where -o names a file that cannot be written, or one that is there already."""
     from hulk.errors import InputError
     from hulk.io.files import check_output
 

@@ -21,7 +21,7 @@ from hulk.runtime.seats import Seat, Seating
 from hulk.runtime.settings import Settings
 from hulk.runtime.shards import Shards
 
-_FORMATS = {
+FORMATS = {
     Precision.FP32: torch.float32,
     Precision.TF32: torch.float32,
     Precision.FP16: torch.float16,
@@ -80,7 +80,7 @@ class Context:
     def wire(self) -> torch.dtype:
         """The number format of what crosses between stages."""
         chosen = self.settings.precision
-        return _FORMATS[Precision(chosen) if chosen else self.job.precision]
+        return FORMATS[Precision(chosen) if chosen else self.job.precision]
 
     @cached_property
     def slices(self) -> tuple[int, ...]:
