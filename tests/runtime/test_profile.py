@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,8 +58,7 @@ def model_of(folder: Path, config: dict) -> Model:
 def test_every_kind_of_model_is_timed(tmp_path, config, slices):
     model = model_of(tmp_path, config)
     times = list(time_layers(model, Way(CPU, Precision.FP32, Attention.FUSED, slices), [1]))
-    # A block's time is a difference; noise can make it nothing, and then it is left out.
-    assert {LayerKind.EMBEDDING, LayerKind.HEAD} <= {each.layer.kind for each in times}
+    assert [each.layer.kind for each in times] == [LayerKind.EMBEDDING, LayerKind.HEAD, LayerKind.BLOCK]
     assert all(each.forward > 0 and each.backward > 0 and each.held > 0 for each in times)
 
 
@@ -97,6 +98,23 @@ def hulk(monkeypatch, folder: Path, *arguments: str) -> int:
     with pytest.raises(SystemExit) as stopped:
         main()
     return int(stopped.value.code or 0)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
+FILES = ("tiny.json", "cluster.yaml", "jobs.yaml")
+
+
+def test_the_page_works_as_it_stands(tmp_path, monkeypatch, capsys):
+    section = PAGE.partition("## To try it out")[2].partition("\n## ")[0]
+    for name, block in zip(FILES, re.findall(r"^```(?:json|yaml)\n(.*?)^```$", section, re.M | re.S), strict=True):
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    lines = re.search(r"^```sh\n(.*?)^```$", section, re.M | re.S)[1].splitlines()
+    for line in lines:
+        command, *arguments = shlex.split(line)
+        assert command == "hulk"
+        assert hulk(monkeypatch, tmp_path, *arguments) == 0, capsys.readouterr().err
+    assert "calibrated" not in (said := capsys.readouterr().out)
+    assert "measured" in said
 
 
 ON_CPU = ("--device", "cpu", "--gpu", "v100-16", "--precision", "fp32", "--sequence", "16")

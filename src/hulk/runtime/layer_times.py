@@ -161,10 +161,13 @@ def _in_a_row(
             found = _timed(bench, row, indices[0], microbatch) if alone and len(indices) > 1 else alone
             if alone is None or found is None:
                 return
-            if len(indices) > 1:
-                found = tuple((many - first) / (len(indices) - 1) for many, first in zip(found, alone, strict=True))
-            if min(found[:2]) > 0:  # noise can be larger than a small block
-                yield LayerTimes(model.layers[indices[0]], microbatch, *found)
+            yield LayerTimes(model.layers[indices[0]], microbatch, *_one_of(found, alone, len(indices)))
+
+
+def _one_of(row: Sequence[float], alone: Sequence[float], count: int) -> list[float]:
+    """One block's part of a row of them: what each further one adds; its share, where noise is larger than that."""
+    added = [(many - one) / max(count - 1, 1) for many, one in zip(row, alone, strict=True)]
+    return added if count > 1 and min(added) > 0 else [many / count for many in row]
 
 
 def _timed(bench: _Bench, stage: StageModule, index: int, microbatch: int) -> tuple[float, ...] | None:
