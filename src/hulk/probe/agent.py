@@ -15,7 +15,7 @@ from typing import Any
 from hulk import __version__
 from hulk.errors import HulkError, InputError
 from hulk.probe.facts import machine_facts
-from hulk.probe.link import MOST_FLOWS, echo, load_of, measure, sink
+from hulk.probe.link import echo, load_of, measure, sink
 from hulk.probe.wire import PROTOCOL, Address, Channel, WireError, answer, call
 
 MOST_CONNECTIONS = 64
@@ -165,6 +165,3 @@ def greeting(agent: Agent) -> dict[str, Any]:
 def _address(value: Any) -> Address:
     host, port = value
     return str(host), int(port)
-
-
-assert MOST_FLOWS < MOST_CONNECTIONS

@@ -41,19 +41,27 @@ def hasty_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
 
 @dataclass(frozen=True)
 class Station:
-    """A machine with an agent: where other agents reach it, and the line on which it is told what to do."""
+    """A machine with an agent: where other agents reach it, and the line on which it is told what to do. `lost`: the
+    agent has not answered once, and what still comes would be the answer to something else."""
 
     name: str
     region: str
     address: Address
     line: Line
+    lost: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
         """What the agent answers; WireError where it does not, or could not do it."""
         with self._lock:
-            self.line.send(order)
-            reply = self.line.receive(seconds)
+            if self.lost.is_set():
+                raise WireError("lost", "its agent has gone")
+            try:
+                self.line.send(order)
+                reply = self.line.receive(seconds)
+            except WireError:
+                self.lost.set()
+                raise
         if "error" in reply:
             raise WireError(str(reply.get("reason", "lost"))[:20], str(reply["error"])[:300])
         return reply

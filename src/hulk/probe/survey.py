@@ -195,6 +195,9 @@ def _measure(
                     future.result()
                 except WireError as error:
                     found.missed.append(f"{words}: {error}")
+                    for name in sorted(each for each in task.machines if stations[each].lost.is_set()):
+                        given_up = waiting.without(name)
+                        found.missed += [f"{len(given_up)} more with {name}: its agent has gone"] * bool(given_up)
                 news(total - len(waiting.tasks) - len(running), total, words)
 
 
