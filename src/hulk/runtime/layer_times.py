@@ -23,10 +23,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
 from hulk.domain.model import Layer, LayerKind, Model
+from hulk.domain.options import Recompute
 from hulk.runtime.context import FORMATS
 from hulk.runtime.loss import summed_loss
 from hulk.runtime.models import Blueprint, draw
-from hulk.runtime.slices import furnish, list_entries
+from hulk.runtime.slices import Home, furnish, list_entries
 from hulk.runtime.stage import StageModule
 
 ROW = 4
@@ -72,12 +73,10 @@ class _Bench:
             indices,
             list_entries(self.blueprint),
             _AnyWeights(self.blueprint, way.device),
-            device=way.device,
-            mesh=self.mesh,
-            slot=0,
-            working=FORMATS[way.precision],
+            Home(way.device, self.mesh),
+            working=lambda _: FORMATS[way.precision],
         )
-        module = StageModule(layers, again=False, loss=summed_loss if loss else None)
+        module = StageModule(layers, recompute=Recompute.NONE, loss=summed_loss if loss else None)
         return module.train(False)  # as `hulk run` does without --dropout
 
     def inputs(self, index: int, microbatch: int) -> tuple[torch.Tensor, ...]:
