@@ -25,7 +25,7 @@ def arguments(case: Case, folder: Path, *more: str) -> list[str]:
 
 def start(argv: list[str], first: str = "") -> Launched:
     """`hulk run`, after some lines of Python, which its workers know of too."""
-    return Launched(argv, first)
+    return Launched(["run", *argv], first)
 
 
 def start_anew(argv: list[str], first: str = "") -> subprocess.Popen[str]:

@@ -1,6 +1,5 @@
 """`hulk run` in forks of one process that has imported everything: torch and transformers would be most of what a run
-of a few steps does. Both the launcher and its workers are forked; a worker that the launcher starts in another way, in
-a network namespace say, is a process of its own as ever.
+of a few steps does. Both the launcher and its workers are forked, workers of a testbed into their network namespace.
 
 Whoever tests the start itself has `start_anew` in `command.py`.
 """
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import ctypes
 import gc
 import json
 import os
@@ -28,13 +28,15 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 ROOT = Path(__file__).parent.parent.parent
+NETWORK = 0x40000000  # CLONE_NEWNET
 FAILED = 70  # how a fork ends that did not even begin
 
 
 class Launched:
-    """A forked `hulk run`, with what tests use of subprocess.Popen."""
+    """A forked `hulk`, with what tests use of subprocess.Popen. `argv`: its verb and what follows; `first`: lines of
+    Python that come before, of which its workers know too."""
 
-    def __init__(self, argv: list[str], first: str) -> None:
+    def __init__(self, argv: list[str], first: str = "") -> None:
         ends = [os.pipe() for _ in range(3)]
         request = json.dumps([argv, first, str(Path.cwd()), dict(os.environ)]).encode()
         nursery = _nursery()
@@ -66,10 +68,10 @@ class Launched:
         try:
             output, errors = (text.result(end - time.monotonic()) for text in texts)
         except LateError:
-            raise subprocess.TimeoutExpired("hulk run", timeout) from None
+            raise subprocess.TimeoutExpired("hulk", timeout) from None
         while self.poll() is None:
             if not select.select([self._ended], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise subprocess.TimeoutExpired("hulk run", timeout)
+                raise subprocess.TimeoutExpired("hulk", timeout)
         self.stdout.close()
         self.stderr.close()
         return output, errors
@@ -159,7 +161,7 @@ def _keep_house(request: list[Any], files: array.array[int]) -> NoReturn:
 
             main()
 
-        _become(["hulk", "run", *argv], variables, out=out, err=err, keep=(), does=launch)
+        _become(["hulk", *argv], variables, out=out, err=err, keep=(), does=launch)
     os.close(out)
     os.close(err)
     os.write(ended, launcher.to_bytes(8, "big"))
@@ -171,7 +173,9 @@ class Forking(subprocess.Popen):  # type: ignore[type-arg]
     """Workers are forked; all else is started as ever."""
 
     def _execute_child(self, args: list[str], *rest: Any) -> None:
-        if list(args[:3]) != [sys.executable, "-m", "hulk.runtime.worker"]:
+        inside = list(args[:3]) == ["ip", "netns", "exec"]
+        command = list(args[4:] if inside else args)
+        if command[:3] != [sys.executable, "-m", "hulk.runtime.worker"]:
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         _, _, _, pass_fds, _, variables, _, _, _, _, _, _, out, _, err, *_ = rest
@@ -179,9 +183,18 @@ class Forking(subprocess.Popen):  # type: ignore[type-arg]
         if pid == 0:
             from hulk.runtime.worker import main
 
-            _become(["hulk.runtime.worker", *args[3:]], variables, out=out, err=err, keep=pass_fds, does=main)
+            if inside:
+                _enter(args[3])
+            _become(["hulk.runtime.worker", *command[3:]], variables, out=out, err=err, keep=pass_fds, does=main)
         os.close(out)  # what it wrote its log to is the launcher's to close
         self.pid, self._child_created = pid, True
+
+
+def _enter(namespace: str) -> None:
+    """Into a network namespace that `ip netns` has made."""
+    handle = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    if ctypes.CDLL(None, use_errno=True).setns(handle, NETWORK):
+        os._exit(FAILED)
 
 
 def _become(
