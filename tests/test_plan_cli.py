@@ -112,15 +112,16 @@ def test_bad_options_exit_2(folder, arguments, words):
 
 @pytest.fixture(scope="module")
 def random_network(tmp_path_factory) -> Path:
-    """A folder with a network like the bundled one, of random weights."""
+    """A folder with the bundled network, the weights of each matrix in a random order."""
     onnx = pytest.importorskip("onnx")
     made, draw = tmp_path_factory.mktemp("network"), np.random.default_rng(0)
     bundled = Path(hulk_propose.__file__).parent / "data"
     network = onnx.load(bundled / FILE)
     for tensor in network.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT:
-            weights = draw.normal(scale=0.1, size=tuple(tensor.dims)).astype(np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(weights, tensor.name))
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2:
+            weights = onnx.numpy_helper.to_array(tensor)
+            shuffled = draw.permutation(weights.ravel()).reshape(weights.shape)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(shuffled, tensor.name))
     (made / FILE).write_bytes(network.SerializeToString())
     digest = hashlib.sha256((made / FILE).read_bytes()).hexdigest()
     (made / CARD).write_text(json.dumps(json.loads((bundled / CARD).read_text()) | {"sha256": digest}))
