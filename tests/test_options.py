@@ -245,7 +245,9 @@ def test_packed_tables_are_those_of_the_options(seed: int) -> None:
         for row, options in all_options(space.scope):
             found, wanted = tables_of(packed, number, row), space.tables(options)
             for name in Tables._fields:
-                np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=f"{name}, {options}")
+                ours, theirs = getattr(found, name), getattr(wanted, name)
+                if not np.array_equal(ours, theirs):  # a hundred thousand comparisons: words only where they differ
+                    np.testing.assert_array_equal(ours, theirs, err_msg=f"{name}, {options}")
 
 
 def test_tables_depend_on_what_is_said_to_be_in_them() -> None:

@@ -61,7 +61,7 @@ def scene(seed: int) -> tuple[Cluster, list[Job]]:
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
 def test_every_objective(objective):
-    for seed in range(16):
+    for seed in range(8):
         cluster, jobs = scene(seed)
         pins = {jobs[0].name: frozenset({cluster.machines[-1].name})} if seed % 2 else {}
         request = Request(cluster, tuple(jobs), COMPUTE, objective=objective, pins=pins)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from hulk import __version__
 from hulk.cli import (
@@ -95,10 +98,16 @@ def main() -> None:
     sys.exit(code if output.error is None else _failed(output.error))
 
 
+@cache
+def _built() -> Callable[..., object]:
+    """All verbs with their options: made once, also for whoever runs the command line again and again."""
+    return get_command(app)
+
+
 def _command() -> int:
     """Run the verb; its exit code."""
     try:
-        app(prog_name="hulk")
+        _built()(prog_name="hulk")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     except OutputError as error:
