@@ -53,6 +53,8 @@ _DEALING, _WITHOUT, _ARRANGING, _RACING, _COOLING = 0.38, 0.43, 0.45, 0.64, 0.86
 # heat find more than few long ones from a high one, which lose what the deals brought.
 _FOR_DEALING, _FOR_RACING, _FOR_COOLING = 0.25, 0.25, 0.5
 _COOLINGS, _IN_VAIN, _GAIN, _HOT = 14, 3, 3e-4, 0.003
+# Seconds a machine that pricing the plan in full may take, and of the time limit that is kept for it at most.
+_PRICED, _MOST_PRICED = 0.0015, 0.25
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take.
 _SAMPLES, _TIMES, _PROPOSING = 6, 7, 0.3
@@ -132,7 +134,9 @@ def plan_jobs(
     limit cuts it short. A `network` proposes where to start. When `stop` says so, the best so far is the answer."""
     spaces = request.spaces()
     load_compiled(spaces[0])
-    budget = Budget(effort.time_limit, stop)  # compiling, which happens once on a machine, does not count
+    # Compiling, which happens once on a machine, does not count; the price of the whole plan, at the end, does.
+    in_the_end = min(_PRICED * len(request.cluster.machines), _MOST_PRICED * effort.time_limit)
+    budget = Budget(effort.time_limit - in_the_end, stop)
     report = _telling(progress, budget.begin)
     rng, tell = np.random.default_rng(effort.seed), _of_deals(request, report)
     # Searches side by side differ in more than their seeds: what misleads one need not mislead the next.

@@ -125,7 +125,7 @@ def _best_together(jobs: Sequence[Job], choices: Sequence[Sequence[_Made]], obje
 def _refined(space: JobSpace, skeleton: Skeleton, patience: _Patience) -> list[_Made]:
     """A skeleton's plan with cuts and shares refined; for small ones, and those whose messages keep each other waiting,
     other shapes of the same machines and other options too, each refined."""
-    found = [space.plan(skeleton)]
+    found = [space.plan(skeleton, rounds=0 if patience.is_over() else 8)]
     first, seconds = found[0]
     if sum(len(chain) for chain in skeleton.chains) > LARGE or patience.is_over():
         return [_Made(first, Outcome(seconds))]  # played once, with the other jobs
