@@ -15,6 +15,7 @@ from hulk.cli import (
     catalogue,
     compare,
     explain,
+    export,
     gnn,
     plan,
     price,
@@ -52,6 +53,7 @@ app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
 app.command("run")(run.run)
+app.command("export")(export.export)
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
