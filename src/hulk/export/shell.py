@@ -54,3 +54,10 @@ def command(words: Iterable[str], *, indent: str = "    ") -> str:
 def array(name: str, words: Sequence[str]) -> str:
     """A bash array of words that are quoted already."""
     return f"{name}=(\n" + "".join(f"    {each}\n" for each in words) + ")\n"
+
+
+def label(name: str, *, dots: bool = True) -> str:
+    """A name of letters, digits and dashes (and dots) alone, for systems that take no others; "job" where none are
+    left. DNS labels are of at most 63 characters."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or (dots and c == ".")) else "-" for c in name.lower())
+    return kept.strip("-.")[:40].rstrip("-.") or "job"
