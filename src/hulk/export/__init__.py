@@ -3,7 +3,10 @@
 A target is one file of this package with a function `export`, and its line here.
 """
 
-from hulk.export import slurm, torchrun
+from dataclasses import replace
+
+from hulk.cost.engine import MEGATRON, MEGATRON_DEEPSPEED, TORCHTITAN
+from hulk.export import accelerate, automodel, deepspeed, megatron, slurm, torchrun, torchtitan
 from hulk.export.files import File, Files
 from hulk.export.registry import Limits, Registry, Target
 from hulk.export.scene import Scene
@@ -12,5 +15,19 @@ __all__ = ["TARGETS", "File", "Files", "Limits", "Registry", "Scene", "Target"]
 
 TARGETS = Registry()
 """All targets by name."""
-TARGETS.add(Target("torchrun", "a script for each machine, and one with ssh for all", torchrun.export))
-TARGETS.add(Target("slurm", "a heterogeneous job of Slurm", slurm.export))
+_ALIKE, _PLAIN = Limits(), Limits(stages=1, tensor=1)
+_MEGATRON = replace(MEGATRON, offers=megatron.OFFERS)
+_TITAN = replace(TORCHTITAN, offers=torchtitan.OFFERS)
+_AUTOMODEL = replace(TORCHTITAN, offers=automodel.OFFERS)
+_DEEPSPEED = replace(MEGATRON_DEEPSPEED, offers={**MEGATRON_DEEPSPEED.offers, **deepspeed.OFFERS})
+_FSDP = replace(TORCHTITAN, offers=accelerate.OFFERS)
+for _target in (
+    Target("torchrun", "a script for each machine, and one with ssh for all", torchrun.export),
+    Target("slurm", "a heterogeneous job of Slurm", slurm.export),
+    Target("megatron", "arguments of Megatron-LM with the pipeline's layout", megatron.export, _MEGATRON, _ALIKE),
+    Target("torchtitan", "a config module of torchtitan", torchtitan.export, _TITAN, _ALIKE),
+    Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _ALIKE),
+    Target("deepspeed", "hostfile, config and partition of DeepSpeed", deepspeed.export, _DEEPSPEED, _ALIKE),
+    Target("accelerate", "configs of accelerate with FSDP", accelerate.export, _FSDP, _PLAIN),
+):
+    TARGETS.add(_target)

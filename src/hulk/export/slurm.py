@@ -8,7 +8,8 @@ from hulk.errors import InputError
 from hulk.export.files import Files, script
 from hulk.export.scene import Group, Scene, groups_of, refuse
 from hulk.export.shell import HEAD, label, word
-from hulk.export.worker import check_worker, input_files, machine_path, machine_scripts
+from hulk.export.start import machine_path, start_files
+from hulk.export.worker import check_worker, input_files, program, worker_nodes
 
 MOST_COMPONENTS = 128
 """Components of a heterogeneous job (MAX_HET_JOB_COMPS in Slurm's sources)."""
@@ -45,9 +46,10 @@ def export(scene: Scene) -> Files:
         f'set -euo pipefail\ncase "$SLURMD_NODENAME" in\n{cases}'
         '    *) echo "no machine of the plan: $SLURMD_NODENAME" >&2; exit 2 ;;\nesac\nexec bash -- "$script" "$@"\n'
     )
+    scripts = start_files(scene, worker_nodes(scene), program(scene))
     return {
         **input_files(scene),
-        **dict(machine_scripts(scene)),
+        **{name: file for name, file in scripts.items() if name != "all.sh"},
         "node.sh": script(node),
         "job.sbatch": script(HEAD + head + "#SBATCH hetjob\n".join(parts) + _START.format(groups=several)),
     }
