@@ -6,7 +6,18 @@ A target is one file of this package with a function `export`, and its line here
 from dataclasses import replace
 
 from hulk.cost.engine import MEGATRON, MEGATRON_DEEPSPEED, TORCHTITAN
-from hulk.export import accelerate, automodel, deepspeed, megatron, slurm, torchrun, torchtitan
+from hulk.export import (
+    accelerate,
+    automodel,
+    deepspeed,
+    jobset,
+    megatron,
+    ray,
+    skypilot,
+    slurm,
+    torchrun,
+    torchtitan,
+)
 from hulk.export.files import File, Files
 from hulk.export.registry import Limits, Registry, Target
 from hulk.export.scene import Scene
@@ -24,6 +35,9 @@ _FSDP = replace(TORCHTITAN, offers=accelerate.OFFERS)
 for _target in (
     Target("torchrun", "a script for each machine, and one with ssh for all", torchrun.export),
     Target("slurm", "a heterogeneous job of Slurm", slurm.export),
+    Target("jobset", "a JobSet of Kubernetes", jobset.export),
+    Target("skypilot", "a job group of SkyPilot", skypilot.export),
+    Target("ray", "a program that starts workers on a Ray cluster", ray.export),
     Target("megatron", "arguments of Megatron-LM with the pipeline's layout", megatron.export, _MEGATRON, _ALIKE),
     Target("torchtitan", "a config module of torchtitan", torchtitan.export, _TITAN, _ALIKE),
     Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _ALIKE),

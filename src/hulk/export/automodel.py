@@ -56,7 +56,7 @@ def export(scene: Scene) -> Files:
         "model": {
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_config",
             "config": {"_target_": "transformers.AutoConfig.from_pretrained", "pretrained_model_name_or_path": "./model"},
-            "torch_dtype": "bf16" if precision is Precision.BF16 else "fp32",
+            "torch_dtype": "bfloat16" if precision is Precision.BF16 else "float32",
         },
         "distributed": _distributed(scene, grid, precision),
         "loss_fn": {"_target_": "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"},
@@ -72,10 +72,10 @@ def export(scene: Scene) -> Files:
         },
     }
     program = ["-m", "nemo_automodel.cli.app", "recipe.yaml", '"$@"']
-    config = {**scene.job.model.config, "max_position_embeddings": scene.job.model.sequence}
+    config = {"max_position_embeddings": scene.job.model.sequence, **scene.job.model.config}
     return {
         "recipe.yaml": as_yaml(recipe, head=_HEAD),
-        "model/config.json": as_json({**config, **scene.job.model.config}),
+        "model/config.json": as_json(config),
         **start_files(scene, grid.nodes(), program),
     }
 
@@ -95,7 +95,7 @@ def _distributed(scene: Scene, grid: Grid, precision: Precision) -> dict[str, An
         "activation_checkpointing": again[grid.options.recompute],
     }
     if precision is Precision.BF16:
-        made["mp_policy"] = {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "bf16"}
+        made["mp_policy"] = {"param_dtype": "bfloat16", "reduce_dtype": "float32", "output_dtype": "bfloat16"}
     if grid.stages > 1:
         made["pipeline"] = {
             "pp_schedule": "gpipe" if grid.options.schedule == GPIPE else "1f1b",

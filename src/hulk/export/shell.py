@@ -57,7 +57,8 @@ def array(name: str, words: Sequence[str]) -> str:
 
 
 def label(name: str, *, dots: bool = True) -> str:
-    """A name of letters, digits and dashes (and dots) alone, for systems that take no others; "job" where none are
-    left. DNS labels are of at most 63 characters."""
+    """A name of small letters, digits and dashes (and dots) alone that begins with a letter, for systems that take no
+    others. It is short: what Kubernetes makes of it must have at most 63 characters."""
     kept = "".join(c if c.isascii() and (c.isalnum() or (dots and c == ".")) else "-" for c in name.lower())
-    return kept.strip("-.")[:40].rstrip("-.") or "job"
+    kept = kept.strip("-.")
+    return (kept if kept[:1].isalpha() else f"job-{kept}")[:30].rstrip("-.")

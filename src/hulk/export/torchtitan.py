@@ -150,6 +150,8 @@ def _training(scene: Scene, grid: Grid, precision: Precision) -> dict[str, Any]:
         "seq_len": scene.job.model.sequence,
         "steps": steps_of(scene),
         "mixed_precision_param": "bfloat16" if precision is Precision.BF16 else "float32",
+        # It captures no graphs of pipelines.
+        **({"disable_cuda_graphs": True} if grid.stages > 1 else {}),
     }
 
 
