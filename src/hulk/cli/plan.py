@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hulk.domain.cluster import Cluster
     from hulk.domain.job import Job
     from hulk.domain.plan import Plan
+    from hulk.export import Target
     from hulk.planner import PlanResult, Policy
     from hulk.propose import Network
     from hulk.search.budget import Effort
@@ -52,6 +53,10 @@ AvoidOption = Annotated[list[str] | None, typer.Option(help="JOB=MACHINE: keep a
 NoGnnOption = Annotated[bool, typer.Option("--no-gnn", help="search without the graph network's proposals")]
 UniformOption = Annotated[
     bool, typer.Option("--uniform", help="pipelines all alike, one set of degrees, an even cut: what most engines run")
+]
+ForOption = Annotated[
+    str | None,
+    typer.Option("--for", help="plan what this target of `hulk export` can express, with its engine's price"),
 ]
 PolicyOption = Annotated[str, typer.Option(help="search, or paper: one shot of the network deals the machines out")]
 
@@ -80,6 +85,7 @@ def plan(
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
     uniform: UniformOption = False,
+    target: ForOption = None,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
     settings: SetOption = None,
@@ -103,7 +109,8 @@ def plan(
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import bundled_profiles
 
-    runner = with_headroom(engine_named(engine), headroom)
+    wanted = _wanted(target, engine, uniform=uniform, exact=exact)
+    runner = with_headroom(engine_named(engine) if wanted is None else engine_named(wanted.engine.name), headroom)
     base, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     machines = with_settings(base, settings, quiet=as_json)
@@ -122,16 +129,20 @@ def plan(
         price, hurried = price_plan(best, machines, work, compute=compute, engine=runner), False
     else:
         from hulk.cli.verbose import told
+        from hulk.cli.regular import planned_for, uniform_plan
         from hulk.search.budget import Effort
         from hulk.search.request import Request
+        from hulk.search.uniform import ANY
 
         request = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
         effort = Effort(time_limit, evaluations, seed, workers)
         with told(verbose):
             result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
         best, price, hurried = result.plan, result.price, result.hurried
-        if uniform:
-            best, price, notes = _uniform(request, result)
+        if wanted is not None:
+            best, price, notes = planned_for(wanted, request, result, headroom, time_limit)
+        elif uniform:
+            best, price, notes = uniform_plan(request, result, ANY, "with pipelines all alike")
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
@@ -172,23 +183,17 @@ class _Answer:
     notes: Sequence[str] = ()
 
 
-def _uniform(request: Request, free: PlanResult) -> tuple[Plan, PlanPrice, list[str]]:
-    """A plan with regular pipelines alone, its price, and in words what it costs each job."""
-    from hulk.cost.price import price_plan
-    from hulk.cost.report import JobPrice
-    from hulk.search.uniform import made_uniform
-    from hulk.units import format_time
+def _wanted(target: str | None, engine: str, *, uniform: bool, exact: bool) -> Target | None:
+    """The target to plan for, checked against options that it decides."""
+    from hulk.errors import InputError
+    from hulk.export import TARGETS
 
-    made, notes = made_uniform(request, free.plan), []
-    price = price_plan(made, request.cluster, request.jobs, compute=request.compute, engine=request.engine)
-    one, other = price.jobs, free.price.jobs
-    for job in request.jobs:
-        regular, best = one.get(job.name), other.get(job.name)
-        if isinstance(regular, JobPrice) and isinstance(best, JobPrice):
-            took, instead = format_time(regular.step), format_time(best.step)
-            more = regular.step / best.step - 1.0
-            notes.append(f"{job.name}: {took} a step with pipelines all alike, {instead} without that: {more:+.1%}")
-    return made, price, notes
+    if target is None:
+        return None
+    for given, option in ((engine != "hulk", "--engine"), (uniform, "--uniform"), (exact, "--exact")):
+        if given:
+            raise InputError(f"--for and {option} cannot go together", hint="--for chooses engine and form of the plan")
+    return TARGETS.get(target)
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:

@@ -19,14 +19,19 @@ from hulk.export import (
     torchtitan,
 )
 from hulk.export.files import File, Files
-from hulk.export.registry import Limits, Registry, Target
+from hulk.export.forms import machines_alike, machines_follow
+from hulk.export.registry import Registry, Target
 from hulk.export.scene import Scene
+from hulk.search.uniform import Form
 
-__all__ = ["TARGETS", "File", "Files", "Limits", "Registry", "Scene", "Target"]
+__all__ = ["TARGETS", "File", "Files", "Registry", "Scene", "Target"]
 
 TARGETS = Registry()
 """All targets by name."""
-_ALIKE, _PLAIN = Limits(), Limits(stages=1, tensor=1)
+# Ranks are numbered stage by stage; an uneven cut is the same for all pipelines.
+_ALIKE = Form(uneven=True)
+_IN_ORDER = Form(uneven=True, fits=machines_follow)
+_PLAIN = Form(stages=1, tensor=1, fits=machines_alike)
 _MEGATRON = replace(MEGATRON, offers=megatron.OFFERS)
 _TITAN = replace(TORCHTITAN, offers=torchtitan.OFFERS)
 _AUTOMODEL = replace(TORCHTITAN, offers=automodel.OFFERS)
@@ -41,7 +46,7 @@ for _target in (
     Target("megatron", "arguments of Megatron-LM with the pipeline's layout", megatron.export, _MEGATRON, _ALIKE),
     Target("torchtitan", "a config module of torchtitan", torchtitan.export, _TITAN, _ALIKE),
     Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _ALIKE),
-    Target("deepspeed", "hostfile, config and partition of DeepSpeed", deepspeed.export, _DEEPSPEED, _ALIKE),
+    Target("deepspeed", "hostfile, config and partition of DeepSpeed", deepspeed.export, _DEEPSPEED, _IN_ORDER),
     Target("accelerate", "configs of accelerate with FSDP", accelerate.export, _FSDP, _PLAIN),
 ):
     TARGETS.add(_target)

@@ -9,6 +9,7 @@ from hulk.cost.engine import HULK, Engine
 from hulk.errors import InputError, nearest
 from hulk.export.files import Files
 from hulk.export.scene import Scene
+from hulk.search.uniform import Form
 
 Exporter = Callable[[Scene], Files]
 """Makes the files of one job, or raises InfeasibleError that names the part of the plan it cannot express. Pure: the
@@ -16,30 +17,18 @@ same scene gives the same files (but for keys), and nothing is read or written."
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Which plans a target takes, as far as a search goes by it. None: any number.
-
-    stages    stages of a pipeline
-    tensor    GPUs of a stage
-    """
-
-    stages: int | None = None
-    tensor: int | None = None
-
-
-@dataclass(frozen=True)
 class Target:
     """Something that people start training with.
 
     engine   what then runs the plan: plans for this target are priced by it
-    limits   None: it takes every plan that its engine can run; otherwise pipelines all alike, within these limits
+    form     None: it takes every plan that its engine can run; otherwise pipelines all alike, of this form
     """
 
     name: str
     title: str
     export: Exporter
     engine: Engine = HULK
-    limits: Limits | None = None
+    form: Form | None = None
 
 
 class Registry:

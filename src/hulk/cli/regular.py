@@ -1,0 +1,75 @@
+"""Plans with regular pipelines, for `hulk plan --uniform` and `--for`: made of a free plan, with what that costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hulk.cli.headroom import with_headroom
+
+if TYPE_CHECKING:
+    from hulk.cost.report import PlanPrice
+    from hulk.domain.plan import Plan
+    from hulk.export import Target
+    from hulk.planner import PlanResult
+    from hulk.search.request import Request
+    from hulk.search.uniform import Form
+
+Answer = tuple["Plan", "PlanPrice", list[str]]
+"""A plan, its price, and in words what it costs each job against the free plan."""
+
+
+def uniform_plan(
+    request: Request, free: PlanResult, form: Form, words: str, *, is_over: Callable[[], bool] = lambda: False
+) -> Answer:
+    """The best plan with regular pipelines alone."""
+    from hulk.cost.price import price_plan
+    from hulk.search.uniform import made_uniform
+
+    made = made_uniform(request, free.plan, form, is_over=is_over)
+    price = price_plan(made, request.cluster, request.jobs, compute=request.compute, engine=request.engine)
+    return made, price, _compared(request, price, free.price, words)
+
+
+def planned_for(target: Target, request: Request, free: PlanResult, headroom: float, limit: float) -> Answer:
+    """The best plan that a target of `hulk export` can express, found within so many seconds; InfeasibleError, with the
+    part, where it cannot express any."""
+    words = f"as {target.name} can express it"
+    if target.form is None:
+        answer: Answer = (free.plan, free.price, _compared(request, free.price, free.price, words))
+    else:
+        end = time.monotonic() + limit
+        asked = replace(request, engine=with_headroom(target.engine, headroom))
+        answer = uniform_plan(asked, free, target.form, words, is_over=lambda: time.monotonic() > end)
+    _check(target, request, answer[0])
+    return answer
+
+
+def _compared(request: Request, price: PlanPrice, free: PlanPrice, words: str) -> list[str]:
+    from hulk.cost.report import JobPrice
+    from hulk.units import format_time
+
+    notes = []
+    for job in request.jobs:
+        regular, best = price.jobs.get(job.name), free.jobs.get(job.name)
+        if isinstance(regular, JobPrice) and isinstance(best, JobPrice):
+            took, instead = format_time(regular.step), format_time(best.step)
+            more = regular.step / best.step - 1.0
+            notes.append(f"{job.name}: {took} a step {words}, {instead} without that: {more:+.1%}")
+    return notes
+
+
+def _check(target: Target, request: Request, plan: Plan) -> None:
+    """Try the export: what a target does not know of a job's model is said before people wait for a launch."""
+    from hulk.export import Scene
+    from hulk.io.hosts_file import HostList
+    from hulk.runtime.settings import Settings
+
+    places = HostList(regions={region.name: "aws" for region in request.cluster.regions})
+    for job in request.jobs:
+        if job.name in plan.jobs:
+            settings = Settings(data=Path("text.txt"))
+            target.export(Scene(job, plan.jobs[job.name], request.cluster, places, settings=settings))
