@@ -69,7 +69,7 @@ def export(
         own = loaded.jobs[each.name]
         inputs = {**plan_files(each.name, own, machines), **base, **job_files(jobs, each)}
         told = _settings(settings, each.name if len(chosen) > 1 else None)
-        scene = Scene(each, own, machines, places, inputs, told, port + number, image)
+        scene = Scene(each, own, machines, places, inputs, told, port + number, image, number)
         made[each.name] = target.export(scene)
     files = next(iter(made.values())) if len(made) == 1 else _folders(made)
     write_folder(out, {name: (file.text, file.mode) for name, file in files.items()})

@@ -17,6 +17,7 @@ from hulk.export import (
     slurm,
     torchrun,
     torchtitan,
+    wireguard,
 )
 from hulk.export.files import File, Files
 from hulk.export.forms import machines_alike, machines_follow
@@ -48,5 +49,6 @@ for _target in (
     Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _ALIKE),
     Target("deepspeed", "hostfile, config and partition of DeepSpeed", deepspeed.export, _DEEPSPEED, _IN_ORDER),
     Target("accelerate", "configs of accelerate with FSDP", accelerate.export, _FSDP, _PLAIN),
+    Target("wireguard", "an encrypted mesh of the pairs that the plan uses", wireguard.export),
 ):
     TARGETS.add(_target)

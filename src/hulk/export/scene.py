@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from secrets import token_bytes
 
 from hulk.domain.cluster import Cluster, Machine
 from hulk.domain.job import Job
@@ -26,6 +27,8 @@ class Scene:
     settings   how to train
     port       the port of the first machine on which ranks meet
     image      the container image of targets that run in containers
+    number     counts the jobs that are exported together, from 0
+    chance     random bytes, for keys
     """
 
     job: Job
@@ -36,6 +39,8 @@ class Scene:
     settings: Settings = field(default_factory=Settings)
     port: int = PORT
     image: str = "hulk"
+    number: int = 0
+    chance: Callable[[int], bytes] = token_bytes
 
     @cached_property
     def seating(self) -> Seating:
