@@ -83,9 +83,8 @@ def deepspeed(folder: Path) -> dict[str, Any]:
     start = (folder / "start.sh").read_text().replace("\\\n", " ").split()
     active = parse_inclusion_exclusion(pool, start[start.index("--include") + 1], "")
     sys.path.insert(0, str(folder))
-    import partition
-
     import deepspeed.runtime.config as module
+    import partition
 
     # The config asks a running job how many replicas there are; here it is told.
     module.dist.get_rank = lambda *_: 0

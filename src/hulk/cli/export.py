@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ToOption = Annotated[str, typer.Option("--to", help="what starts the job: torchrun, slurm, megatron …; see docs")]
 OutOption = Annotated[str, typer.Option("--out", "-o", help="write to this folder, a new one or an empty one")]
 JobOption = Annotated[str | None, typer.Option(help="export this job only; without it, a folder for each of several")]
-HostsOption = Annotated[str | None, typer.Option(help="a file that says where machines are; without it, by their names")]
+HostsOption = Annotated[
+    str | None, typer.Option(help="a file that says where machines are; without it, by their names")
+]
 PortOption = Annotated[int, typer.Option(min=1, max=65535, help="the port of the first machine on which ranks meet")]
 ImageOption = Annotated[str, typer.Option(help="the container image, for targets that run in containers")]
 
@@ -84,7 +86,7 @@ def _folders(made: Mapping[str, Files]) -> Files:
 
 
 def _settings(settings: Settings, job: str | None) -> Settings:
-    """The settings with paths that mean the same from every folder; each of several jobs with checkpoints of its own."""
+    """The settings with paths that mean the same from every folder; each of several jobs has its own checkpoints."""
     changes: dict[str, object] = {}
     for name in ("data", "tokenizer", "weights", "checkpoints"):
         path = getattr(settings, name)

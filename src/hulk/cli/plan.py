@@ -110,7 +110,7 @@ def plan(
     from hulk.io.profiles import bundled_profiles
 
     wanted = _wanted(target, engine, uniform=uniform, exact=exact)
-    runner = with_headroom(engine_named(engine) if wanted is None else engine_named(wanted.engine.name), headroom)
+    runner = with_headroom(engine_named(wanted.engine.name if wanted else engine), headroom)
     base, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     machines = with_settings(base, settings, quiet=as_json)
@@ -128,21 +128,17 @@ def plan(
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
         price, hurried = price_plan(best, machines, work, compute=compute, engine=runner), False
     else:
+        from hulk.cli.regular import formed
         from hulk.cli.verbose import told
-        from hulk.cli.regular import planned_for, uniform_plan
         from hulk.search.budget import Effort
         from hulk.search.request import Request
-        from hulk.search.uniform import ANY
 
         request = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
         effort = Effort(time_limit, evaluations, seed, workers)
         with told(verbose):
             result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
-        best, price, hurried = result.plan, result.price, result.hurried
-        if wanted is not None:
-            best, price, notes = planned_for(wanted, request, result, headroom, time_limit)
-        elif uniform:
-            best, price, notes = uniform_plan(request, result, ANY, "with pipelines all alike")
+        best, price, notes = formed(wanted, request, result, uniform=uniform, headroom=headroom)
+        hurried = result.hurried
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)

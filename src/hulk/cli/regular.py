@@ -18,11 +18,24 @@ if TYPE_CHECKING:
     from hulk.search.request import Request
     from hulk.search.uniform import Form
 
+SECONDS = 30.0
+"""How long regular plans are tried at most, after the free plan is found."""
 Answer = tuple["Plan", "PlanPrice", list[str]]
 """A plan, its price, and in words what it costs each job against the free plan."""
 
 
-def uniform_plan(
+def formed(target: Target | None, request: Request, free: PlanResult, *, uniform: bool, headroom: str | None) -> Answer:
+    """The free plan, or one that a target can express, or one that is regular."""
+    from hulk.search.uniform import ANY
+
+    if target is not None:
+        return _planned_for(target, request, free, headroom)
+    if uniform:
+        return _uniform_plan(request, free, ANY, "with pipelines all alike")
+    return free.plan, free.price, []
+
+
+def _uniform_plan(
     request: Request, free: PlanResult, form: Form, words: str, *, is_over: Callable[[], bool] = lambda: False
 ) -> Answer:
     """The best plan with regular pipelines alone."""
@@ -34,16 +47,16 @@ def uniform_plan(
     return made, price, _compared(request, price, free.price, words)
 
 
-def planned_for(target: Target, request: Request, free: PlanResult, headroom: float, limit: float) -> Answer:
-    """The best plan that a target of `hulk export` can express, found within so many seconds; InfeasibleError, with the
-    part, where it cannot express any."""
+def _planned_for(target: Target, request: Request, free: PlanResult, headroom: str | None) -> Answer:
+    """The best plan that a target of `hulk export` can express; InfeasibleError, with the part, where it can express
+    none."""
     words = f"as {target.name} can express it"
     if target.form is None:
         answer: Answer = (free.plan, free.price, _compared(request, free.price, free.price, words))
     else:
-        end = time.monotonic() + limit
+        end = time.monotonic() + SECONDS
         asked = replace(request, engine=with_headroom(target.engine, headroom))
-        answer = uniform_plan(asked, free, target.form, words, is_over=lambda: time.monotonic() > end)
+        answer = _uniform_plan(asked, free, target.form, words, is_over=lambda: time.monotonic() > end)
     _check(target, request, answer[0])
     return answer
 

@@ -81,8 +81,10 @@ def _config(scene: Scene, grid: Grid, nodes: list[Node], number: int) -> dict[st
     if grid.options.sharding is not Sharding.NONE:
         hybrid = grid.options.shard_within is Within.MACHINE and len(nodes) > 1
         whole = grid.options.sharding is Sharding.PARAMETERS
-        strategy = ("HYBRID_SHARD" if hybrid else "FULL_SHARD") if whole else (
-            "HYBRID_SHARD_ZERO2" if hybrid else "SHARD_GRAD_OP"
+        strategy = (
+            ("HYBRID_SHARD" if hybrid else "FULL_SHARD")
+            if whole
+            else ("HYBRID_SHARD_ZERO2" if hybrid else "SHARD_GRAD_OP")
         )
         made["fsdp_config"] = {
             "fsdp_version": 1,

@@ -25,7 +25,9 @@ OFFERS = {
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 """Models whose parts have the names below, which all of Llama's kin share in transformers."""
 _NAMES = ("model.embed_tokens", "model.layers.", ("model.norm", "lm_head"))
-_HEAD = "# A plan as a recipe of NeMo Automodel 0.7. The dataset is made up: put your own here. Written by `hulk export`.\n"
+_HEAD = (
+    "# A plan as a recipe of NeMo Automodel 0.7. The dataset is made up: put your own here. Written by `hulk export`.\n"
+)
 
 
 def export(scene: Scene) -> Files:
@@ -34,7 +36,9 @@ def export(scene: Scene) -> Files:
     check_options(NAME, scene, OFFERS)
     kind = scene.job.model.config.get("model_type")
     if kind not in MODEL_TYPES:
-        raise refuse(NAME, f"{scene.job.model.name} is of the type {kind}; stages are known for {', '.join(MODEL_TYPES)}")
+        raise refuse(
+            NAME, f"{scene.job.model.name} is of the type {kind}; stages are known for {', '.join(MODEL_TYPES)}"
+        )
     if scene.job.optimizer is not Optimizer.ADAMW:
         raise refuse(NAME, f"job {scene.job.name!r} trains with {scene.job.optimizer}; it takes adamw here")
     precision = precision_of(scene)
@@ -55,7 +59,10 @@ def export(scene: Scene) -> Files:
         },
         "model": {
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_config",
-            "config": {"_target_": "transformers.AutoConfig.from_pretrained", "pretrained_model_name_or_path": "./model"},
+            "config": {
+                "_target_": "transformers.AutoConfig.from_pretrained",
+                "pretrained_model_name_or_path": "./model",
+            },
             "torch_dtype": "bfloat16" if precision is Precision.BF16 else "float32",
         },
         "distributed": _distributed(scene, grid, precision),

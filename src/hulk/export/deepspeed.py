@@ -113,9 +113,7 @@ def export(scene: Scene) -> Files:
 def _partition(grid: Grid) -> str:
     starts = [*(stage.first for stage in grid.rows[0]), grid.rows[0][-1].last + 1]
     again = int(grid.options.recompute is Recompute.FULL)
-    return _PARTITION.format(
-        starts=starts, stages=grid.stages, replicas=grid.replicas, tensor=grid.tensor, again=again
-    )
+    return _PARTITION.format(starts=starts, stages=grid.stages, replicas=grid.replicas, tensor=grid.tensor, again=again)
 
 
 def _config(scene: Scene, grid: Grid) -> dict[str, Any]:

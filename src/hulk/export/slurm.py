@@ -38,9 +38,7 @@ def export(scene: Scene) -> Files:
     head = f"#SBATCH --job-name={label(scene.job.name)}\n"
     parts = [_component(scene, group, nodes) for group in groups]
     several = f" --het-group=0-{len(groups) - 1}" if len(groups) > 1 else ""
-    cases = "".join(
-        f"    {word(node)}) script={word(machine_path(name))} ;;\n" for name, node in nodes.items()
-    )
+    cases = "".join(f"    {word(node)}) script={word(machine_path(name))} ;;\n" for name, node in nodes.items())
     node = (
         f"{HEAD}# What every node of the job starts with: its own machine's script. Written by `hulk export`.\n"
         f'set -euo pipefail\ncase "$SLURMD_NODENAME" in\n{cases}'

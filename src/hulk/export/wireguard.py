@@ -49,9 +49,7 @@ def export(scene: Scene) -> Files:
         peers[b].append(a)
     files: Files = {}
     for name in names:
-        text = (
-            f"[Interface]\nPrivateKey = {written(keys[name])}\nAddress = {inside[name]}/16\nListenPort = {port}\n"
-        )
+        text = f"[Interface]\nPrivateKey = {written(keys[name])}\nAddress = {inside[name]}/16\nListenPort = {port}\n"
         for other in peers[name]:
             text += (
                 f"\n[Peer]\nPublicKey = {public[other]}\nAllowedIPs = {inside[other]}/32\n"

@@ -45,4 +45,3 @@ def job_files(path_or_name: str, job: Job) -> dict[str, str]:
 def plan_files(name: str, plan: JobPlan, cluster: Cluster) -> Mapping[str, str]:
     """A plan file with one job alone."""
     return {PLAN: dump_plan(Plan({name: plan}), cluster=cluster)}
-

@@ -28,7 +28,9 @@ def check_folder(path: str | Path, option: str) -> None:
         if not os.access(parent, os.W_OK):
             raise InputError(f"not allowed to write in {str(parent)!r}", where=where)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
-        raise InputError(f"cannot write this folder: {getattr(error, 'strerror', None) or error}", where=where) from None
+        raise InputError(
+            f"cannot write this folder: {getattr(error, 'strerror', None) or error}", where=where
+        ) from None
 
 
 def write_folder(path: str | Path, files: Mapping[str, tuple[str, int]]) -> None:

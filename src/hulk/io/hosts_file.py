@@ -1,10 +1,10 @@
 """The hosts file: where the machines of a cluster are found. A plan needs none; what starts it does.
 
-    hosts:
-      rome-1: 10.0.0.1
-      rome-2: {address: 10.0.0.2, ssh: me@gateway-7, node: gpu017, interface: eth1}
-    regions:
-      rome: aws/eu-south-1
+hosts:
+  rome-1: 10.0.0.1
+  rome-2: {address: 10.0.0.2, ssh: me@gateway-7, node: gpu017, interface: eth1}
+regions:
+  rome: aws/eu-south-1
 """
 
 from __future__ import annotations

@@ -87,10 +87,10 @@ def best_uniform(
 def _recut(uniform: Uniform, is_over: Callable[[], bool]) -> Uniform:
     """The same pipelines with blocks moved from stage to stage as long as that makes steps shorter."""
     stages = len(uniform.skeleton.chains[0])
-    pairs = [
-        (a, b) for a, b in permutations(range(stages), 2) if stages <= _FEW_STAGES or abs(a - b) == 1
+    pairs = [(a, b) for a, b in permutations(range(stages), 2) if stages <= _FEW_STAGES or abs(a - b) == 1]
+    blocks = [
+        uniform.space.job.model.layers[i].kind is LayerKind.BLOCK for i in range(len(uniform.space.job.model.layers))
     ]
-    blocks = [uniform.space.job.model.layers[i].kind is LayerKind.BLOCK for i in range(len(uniform.space.job.model.layers))]
     best, better = uniform, True
     while better and not is_over():
         better = False
@@ -192,9 +192,7 @@ def _cut(space: JobSpace, skeleton: Skeleton, counts: np.ndarray) -> tuple[float
     return (seconds, encoded) if seconds >= 0 else None
 
 
-def made_uniform(
-    request: Request, plan: Plan, form: Form = ANY, *, is_over: Callable[[], bool] = _never
-) -> Plan:
+def made_uniform(request: Request, plan: Plan, form: Form = ANY, *, is_over: Callable[[], bool] = _never) -> Plan:
     """Every job of a plan with the best regular plan on the machines it has there; a job that is alone may use all it
     is allowed to. A job that no regular plan fits waits."""
     rows = {machine.name: i for i, machine in enumerate(request.cluster.machines)}
@@ -206,7 +204,9 @@ def made_uniform(
         groups = [sorted(rows[machine] for machine in plan.jobs[name].machines)] if name in plan.jobs else []
         if len(request.jobs) == 1:
             groups.append(sorted(space.allowed))
-        found = [uniform for group in groups if (uniform := best_uniform(space, group, form, is_over=is_over)) is not None]
+        found = [
+            uniform for group in groups if (uniform := best_uniform(space, group, form, is_over=is_over)) is not None
+        ]
         if found:
             jobs[name] = min(found, key=lambda uniform: uniform.seconds).plan
             waiting.pop(name, None)
