@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from hulk.errors import InputError, OutputError
+from hulk.errors import HulkError, InputError
 
 
 def check_folder(path: str | Path, option: str) -> None:
@@ -35,7 +35,7 @@ def check_folder(path: str | Path, option: str) -> None:
 
 def write_folder(path: str | Path, files: Mapping[str, tuple[str, int]]) -> None:
     """Write files, by their path within the folder, as (text, mode). They are written beside it and renamed: where
-    something goes wrong (a full disk), an OutputError says so and nothing is left."""
+    something goes wrong (a full disk), a HulkError says so and nothing is left."""
     target = Path(path).absolute()
     made: Path | None = None
     try:
@@ -52,7 +52,7 @@ def write_folder(path: str | Path, files: Mapping[str, tuple[str, int]]) -> None
         made = None
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"{str(path)!r} could not be written, and nothing of it is left: {reason}") from None
+        raise HulkError(f"{str(path)!r} could not be written, and nothing of it is left: {reason}") from None
     finally:
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)
