@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "runtime"))
 
-from cases import Case, write_case, write_text
+from cases import Case, write_case, write_text  # noqa: E402
 
 TWO = Case("two", "gpt2", ((12, (("rome-1", (0,), 2), ("oslo-1", (1,), 5))),))
 STEPS = 2

@@ -22,7 +22,8 @@ from hulk.io.hosts_file import Host, HostList
 MARK = "broken-out"
 EVIL = [
     f"; touch {MARK} ;", f"$(touch {MARK})", f"`touch {MARK}`", f"'; touch {MARK}; '", f'"; touch {MARK}; "',
-    f"&& touch {MARK}", f"| touch {MARK}", f"-oProxyCommand=touch {MARK}", f"\\'; touch {MARK} #", f"{{a,touch {MARK}}}",
+    f"&& touch {MARK}", f"| touch {MARK}", f"-oProxyCommand=touch {MARK}",
+    f"\\'; touch {MARK} #", f"{{a,touch {MARK}}}",
     f"x\ntouch {MARK}\n", f"x\r\ntouch {MARK}", "../../up", "/etc/passwd", "a b", "*", "~", "$HOME", "!!", "#", "é ü",
     "",
     f"<(touch {MARK})", f"${{IFS}};touch${{IFS}}{MARK}", f"\\\ntouch {MARK}", "--help",

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from golden import FOLDER
+import pytest
 from parser_python import PYTHON, needs_parsers
 
-import pytest
+from golden import FOLDER
 
 HALL = [f"oslo-{i}" for i in (1, 2, 3, 4)]
 EXPECTED: dict[str, Any] = {

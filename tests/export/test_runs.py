@@ -1,5 +1,5 @@
-"""Exported jobs really train: by torchrun's scripts over something that stands for ssh, in a Slurm of four nodes on this
-computer, and on several nodes of Ray. The loss is that of one process."""
+"""Exported jobs really train: by torchrun's scripts over something that stands for ssh, in a Slurm of four nodes on
+this computer, and on several nodes of Ray. The loss is that of one process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from parser_python import PYTHON, needs_parsers
-from runs import STEPS, exported, losses, single, variables
 from slurm_nodes import Slurm
 
-import pytest
+from runs import STEPS, exported, losses, single, variables
 
 pytest.importorskip("torch")
 
@@ -40,11 +40,17 @@ def test_torchrun(tmp_path: Path, expected: list[float]) -> None:
     done = subprocess.run([str(out / "all.sh")], env=own, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert losses(done.stdout) == pytest.approx(expected, rel=1e-5)
-    # What one machine refuses ends all of them.
-    done = subprocess.run(
-        [str(out / "all.sh"), "--steps", "none"], env=own, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 1 and "--steps" in done.stderr
+
+
+def test_one_machine_that_fails_ends_all(tmp_path: Path) -> None:
+    out = exported(tmp_path, "torchrun", ("rome", "oslo"))
+    ssh, mark = tmp_path / "ssh", tmp_path / "started"
+    wait = f"touch {mark}; exec sleep 600"
+    fail = f"while [ ! -e {mark} ]; do sleep 0.05; done; exit 7"
+    ssh.write_text(f'#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\nif [ "$2" = rome ]; then {wait}; fi; {fail}\n')
+    ssh.chmod(0o755)
+    done = subprocess.run([str(out / "all.sh")], env=variables(SSH=str(ssh)), timeout=30, check=False)
+    assert done.returncode == 7
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hulk.domain.cluster import Cluster
     from hulk.domain.job import Job
     from hulk.domain.plan import Plan
-    from hulk.export import Target
     from hulk.planner import PlanResult, Policy
     from hulk.propose import Network
     from hulk.search.budget import Effort
@@ -99,6 +98,7 @@ def plan(
     """
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
+    from hulk.cli.regular import check_jobs, formed, target_of
     from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.compute import ComputeModel
     from hulk.cost.engine import engine_named
@@ -109,36 +109,37 @@ def plan(
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import bundled_profiles
 
-    wanted = _wanted(target, engine, uniform=uniform, exact=exact)
+    wanted = target_of(target, {"--engine": engine != "hulk", "--uniform": uniform, "--exact": exact})
     runner = with_headroom(engine_named(wanted.engine.name if wanted else engine), headroom)
     base, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     machines = with_settings(base, settings, quiet=as_json)
     compute = ComputeModel(bundled_profiles())
+    check_jobs(wanted, work, machines)
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
     announce_compilation(search=True)
-    notes: Sequence[str] = ()
+    notes, hurried = list[str](), False
     if exact:
         from hulk.search.exact import solve_exactly
 
         money = "--cheapest, --max-cost and --min-throughput"
         refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
-        price, hurried = price_plan(best, machines, work, compute=compute, engine=runner), False
+        price = price_plan(best, machines, work, compute=compute, engine=runner)
     else:
-        from hulk.cli.regular import formed
         from hulk.cli.verbose import told
         from hulk.search.budget import Effort
         from hulk.search.request import Request
 
         request = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
-        effort = Effort(time_limit, evaluations, seed, workers)
         with told(verbose):
-            result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
-        best, price, notes = formed(wanted, request, result, uniform=uniform, headroom=headroom)
+            result = _searched(
+                request, Effort(time_limit, evaluations, seed, workers), way, no_gnn=no_gnn, quiet=as_json or verbose
+            )
         hurried = result.hurried
+        best, price, notes = formed(wanted, request, result, uniform=uniform, headroom=headroom)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
@@ -177,19 +178,6 @@ class _Answer:
     hurried: bool
     out: str | None
     notes: Sequence[str] = ()
-
-
-def _wanted(target: str | None, engine: str, *, uniform: bool, exact: bool) -> Target | None:
-    """The target to plan for, checked against options that it decides."""
-    from hulk.errors import InputError
-    from hulk.export import TARGETS
-
-    if target is None:
-        return None
-    for given, option in ((engine != "hulk", "--engine"), (uniform, "--uniform"), (exact, "--exact")):
-        if given:
-            raise InputError(f"--for and {option} cannot go together", hint="--for chooses engine and form of the plan")
-    return TARGETS.get(target)
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:

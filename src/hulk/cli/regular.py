@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,13 @@ from hulk.cli.headroom import with_headroom
 
 if TYPE_CHECKING:
     from hulk.cost.report import PlanPrice
-    from hulk.domain.plan import Plan
+    from hulk.domain.cluster import Cluster
+    from hulk.domain.job import Job
+    from hulk.domain.plan import JobPlan, Plan
     from hulk.export import Target
     from hulk.planner import PlanResult
+    from hulk.search.form import Form
     from hulk.search.request import Request
-    from hulk.search.uniform import Form
 
 SECONDS = 30.0
 """How long regular plans are tried at most, after the free plan is found."""
@@ -24,9 +26,37 @@ Answer = tuple["Plan", "PlanPrice", list[str]]
 """A plan, its price, and in words what it costs each job against the free plan."""
 
 
+def target_of(name: str | None, given: Mapping[str, bool]) -> Target | None:
+    """The target to plan for; InputError beside options that it decides."""
+    from hulk.errors import InputError
+    from hulk.export import TARGETS
+
+    if name is None:
+        return None
+    for option, is_given in given.items():
+        if is_given:
+            raise InputError(f"--for and {option} cannot go together", hint="--for chooses engine and form of the plan")
+    target = TARGETS.get(name)
+    if not target.starts:
+        raise InputError(f"--for {name}: it starts no training, so it takes any plan", hint="plan without --for")
+    return target
+
+
+def check_jobs(target: Target | None, jobs: Sequence[Job], cluster: Cluster) -> None:
+    """InfeasibleError where a target does not know a job's model, optimizer or precision, whatever the plan."""
+    from hulk.domain.options import Options
+    from hulk.domain.plan import JobPlan, Pipeline, Stage
+
+    if target is None:
+        return
+    for job in jobs:
+        everything = Stage(cluster.machines[0].name, (0,), 0, len(job.model.layers) - 1)
+        _check(target, job, JobPlan((Pipeline((everything,), job.global_batch),), Options(1)), cluster)
+
+
 def formed(target: Target | None, request: Request, free: PlanResult, *, uniform: bool, headroom: str | None) -> Answer:
     """The free plan, or one that a target can express, or one that is regular."""
-    from hulk.search.uniform import ANY
+    from hulk.search.form import ANY
 
     if target is not None:
         return _planned_for(target, request, free, headroom)
@@ -57,7 +87,9 @@ def _planned_for(target: Target, request: Request, free: PlanResult, headroom: s
         end = time.monotonic() + SECONDS
         asked = replace(request, engine=with_headroom(target.engine, headroom))
         answer = _uniform_plan(asked, free, target.form, words, is_over=lambda: time.monotonic() > end)
-    _check(target, request, answer[0])
+    for job in request.jobs:
+        if job.name in answer[0].jobs:
+            _check(target, job, answer[0].jobs[job.name], request.cluster)
     return answer
 
 
@@ -75,14 +107,11 @@ def _compared(request: Request, price: PlanPrice, free: PlanPrice, words: str) -
     return notes
 
 
-def _check(target: Target, request: Request, plan: Plan) -> None:
-    """Try the export: what a target does not know of a job's model is said before people wait for a launch."""
+def _check(target: Target, job: Job, plan: JobPlan, cluster: Cluster) -> None:
+    """Try the export: what a target cannot say is told before people wait for a launch."""
     from hulk.export import Scene
     from hulk.io.hosts_file import HostList
     from hulk.runtime.settings import Settings
 
-    places = HostList(regions={region.name: "aws" for region in request.cluster.regions})
-    for job in request.jobs:
-        if job.name in plan.jobs:
-            settings = Settings(data=Path("text.txt"))
-            target.export(Scene(job, plan.jobs[job.name], request.cluster, places, settings=settings))
+    places = HostList(regions={region.name: "aws" for region in cluster.regions})
+    target.export(Scene(job, plan, cluster, places, settings=Settings(data=Path("text.txt"))))

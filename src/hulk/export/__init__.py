@@ -23,7 +23,7 @@ from hulk.export.files import File, Files
 from hulk.export.forms import machines_alike, machines_follow
 from hulk.export.registry import Registry, Target
 from hulk.export.scene import Scene
-from hulk.search.uniform import Form
+from hulk.search.form import Form
 
 __all__ = ["TARGETS", "File", "Files", "Registry", "Scene", "Target"]
 
@@ -49,6 +49,6 @@ for _target in (
     Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _ALIKE),
     Target("deepspeed", "hostfile, config and partition of DeepSpeed", deepspeed.export, _DEEPSPEED, _IN_ORDER),
     Target("accelerate", "configs of accelerate with FSDP", accelerate.export, _FSDP, _PLAIN),
-    Target("wireguard", "an encrypted mesh of the pairs that the plan uses", wireguard.export),
+    Target("wireguard", "an encrypted mesh of the pairs that the plan uses", wireguard.export, starts=False),
 ):
     TARGETS.add(_target)

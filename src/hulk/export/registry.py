@@ -9,7 +9,7 @@ from hulk.cost.engine import HULK, Engine
 from hulk.errors import InputError, nearest
 from hulk.export.files import Files
 from hulk.export.scene import Scene
-from hulk.search.uniform import Form
+from hulk.search.form import Form
 
 Exporter = Callable[[Scene], Files]
 """Makes the files of one job, or raises InfeasibleError that names the part of the plan it cannot express. Pure: the
@@ -22,6 +22,7 @@ class Target:
 
     engine   what then runs the plan: plans for this target are priced by it
     form     None: it takes every plan that its engine can run; otherwise pipelines all alike, of this form
+    starts   whether it starts training: plans can be made for it
     """
 
     name: str
@@ -29,6 +30,7 @@ class Target:
     export: Exporter
     engine: Engine = HULK
     form: Form | None = None
+    starts: bool = True
 
 
 class Registry:

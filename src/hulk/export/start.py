@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hulk.export.files import Files, script
@@ -71,11 +71,6 @@ class Node:
     ranks: tuple[int, ...]
     gpus: tuple[int, ...] | None = None
 
-    @property
-    def consecutive(self) -> bool:
-        """Whether its ranks follow one another."""
-        return self.ranks == tuple(range(self.ranks[0], self.ranks[0] + len(self.ranks)))
-
 
 def in_order(nodes: Sequence[Node]) -> bool:
     """Whether every machine's ranks follow one another, and those of the machine before: what torchrun can do."""
@@ -85,9 +80,10 @@ def in_order(nodes: Sequence[Node]) -> bool:
 def start_files(scene: Scene, nodes: Sequence[Node], program: Sequence[str], *, before: str = "") -> Files:
     """The scripts that start a program, whose words are quoted and follow `python`. `before`: lines that come first.
     The first node has rank 0."""
+    starts = _torchrun(scene, nodes, program) if in_order(nodes) else _by_rank(scene, nodes, program)
     files = {
-        machine_path(node.machine): script(_machine(scene, nodes, number, program, before))
-        for number, node in enumerate(nodes)
+        machine_path(node.machine): script(_machine(scene, nodes, number, before + start))
+        for number, (node, start) in enumerate(zip(nodes, starts, strict=True))
     }
     logins = [word(host_name(scene.host(node.machine).login)) for node in nodes]
     # The machine's shell reads the path once more, so it is quoted twice.
@@ -110,28 +106,33 @@ def torchrun(*, nodes: str, node: str, ranks: str, address: str, port: str) -> l
     ]
 
 
-def _machine(scene: Scene, nodes: Sequence[Node], number: int, program: Sequence[str], before: str) -> str:
+def _torchrun(scene: Scene, nodes: Sequence[Node], program: Sequence[str]) -> Iterator[str]:
+    """What each machine starts: torchrun, with its ranks."""
+    count, address = str(len(nodes)), word(host_name(scene.host(nodes[0].machine).address))
+    for number, node in enumerate(nodes):
+        own, ranks = str(number), str(len(node.ranks))
+        words = torchrun(nodes=count, node=own, ranks=ranks, address=address, port=str(scene.port))
+        yield f"exec {command([*words, *program])}\n"
+
+
+def _by_rank(scene: Scene, nodes: Sequence[Node], program: Sequence[str]) -> Iterator[str]:
+    """What each machine starts where its ranks do not follow one another: a process for each."""
+    address, size = word(host_name(scene.host(nodes[0].machine).address)), sum(len(node.ranks) for node in nodes)
+    words = command([PYTHON, *program], indent="        ")
+    for node in nodes:
+        ranks = " ".join(map(str, node.ranks))
+        yield _BY_RANK.format(
+            size=size, local=len(node.ranks), address=address, port=scene.port, ranks=ranks, program=words
+        )
+
+
+def _machine(scene: Scene, nodes: Sequence[Node], number: int, start: str) -> str:
     """The script of one machine."""
     node = nodes[number]
-    address = word(host_name(scene.host(nodes[0].machine).address))
-    if in_order(nodes):
-        words = torchrun(
-            nodes=str(len(nodes)), node=str(number), ranks=str(len(node.ranks)), address=address, port=str(scene.port)
-        )
-        start = f"exec {command([*words, *program])}\n"
-    else:
-        start = _BY_RANK.format(
-            size=sum(len(each.ranks) for each in nodes),
-            local=len(node.ranks),
-            address=address,
-            port=scene.port,
-            ranks=" ".join(map(str, node.ranks)),
-            program=command([PYTHON, *program], indent="        "),
-        )
     return (
         f"{HEAD}# Starts the ranks of machine {number + 1} of {len(nodes)}. Written by `hulk export`.\n"
         'set -euo pipefail\ncd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."\n'
-        f"{environment(scene.host(node.machine).interface, node.gpus)}{before}{start}"
+        f"{environment(scene.host(node.machine).interface, node.gpus)}{start}"
     )
 
 

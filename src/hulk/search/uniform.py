@@ -14,6 +14,7 @@ from hulk.domain.model import LayerKind
 from hulk.domain.options import SPACE, Options, Schedule, Sync
 from hulk.domain.plan import JobPlan, Plan, idle_machines
 from hulk.domain.regular import even_layers
+from hulk.search.form import ANY, Form
 from hulk.search.job_space import JobSpace
 from hulk.search.request import Request
 from hulk.search.skeleton import Chain, Skeleton, Slot, to_job_plan
@@ -24,25 +25,6 @@ _AT_ONCE = 64  # plans between two looks at the clock
 _MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
 _RECUT = 12  # plans with an even cut whose cut is changed
 _FEW_STAGES = 16  # up to which blocks move between any two stages, not only between neighbours
-
-
-@dataclass(frozen=True)
-class Form:
-    """Which regular plans are wanted.
-
-    stages   stages of a pipeline at most; None: any number
-    tensor   GPUs of a stage at most; None: any number
-    uneven   whether the cut may be uneven, the same for all pipelines
-    fits     whether pipelines are wanted
-    """
-
-    stages: int | None = None
-    tensor: int | None = None
-    uneven: bool = False
-    fits: Callable[[Skeleton], bool] = lambda _: True
-
-
-ANY = Form()
 
 
 @dataclass(frozen=True)
