@@ -14,9 +14,10 @@ class Format(StrEnum):
     CLUSTER = "cluster"
     JOBS = "jobs"
     PLAN = "plan"
+    HOSTS = "hosts"
 
 
-def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs or plan")]) -> None:
+def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs, plan or hosts")]) -> None:
     """Print the JSON Schema of a file format, for editors and checkers."""
     from hulk.cli.screen import print_json
     from hulk.io.schema import schema as schema_of

@@ -55,7 +55,7 @@ exit "$code"
 _BY_RANK = """\
 export WORLD_SIZE={size} LOCAL_WORLD_SIZE={local} MASTER_ADDR={address} MASTER_PORT={port}
 ranks=({ranks})
-trap 'kill $(jobs -p) 2> /dev/null' EXIT
+trap 'code=$?; kill $(jobs -p) 2> /dev/null || :; exit "$code"' EXIT
 for i in "${{!ranks[@]}}"; do
     RANK=${{ranks[$i]}} LOCAL_RANK=$i {program} &
 done
