@@ -65,11 +65,13 @@ def export(
     if not chosen:
         raise InputError("no job of this plan trains, so there is nothing to export")
     places = HostList() if hosts is None else load_hosts(hosts, machines)
-    base = cluster_files(cluster)
+    own_worker = target.starts and target.form is None  # it reads the plan again; others have no use for it
     made: dict[str, Files] = {}
     for number, each in enumerate(chosen):
         own = loaded.jobs[each.name]
-        inputs = {**plan_files(each.name, own, machines), **base, **job_files(jobs, each)}
+        inputs: dict[str, str] = {}
+        if own_worker:
+            inputs = {**plan_files(each.name, own, machines), **cluster_files(cluster), **job_files(jobs, each)}
         told = _settings(settings, each.name if len(chosen) > 1 else None)
         scene = Scene(each, own, machines, places, inputs, told, port + number, image, number)
         made[each.name] = target.export(scene)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hulk.domain.gpu import Precision
 from hulk.domain.options import Recompute, Sharding, Sync, Within
-from hulk.export.files import Files, as_yaml, script
+from hulk.export.files import File, Files, as_yaml, script
 from hulk.export.grid import Grid, check_options, grid_of, precision_of, shard_sizes
 from hulk.export.scene import Scene, refuse
 from hulk.export.shell import HEAD, file_name, host_name, word
@@ -45,9 +45,11 @@ def export(scene: Scene) -> Files:
             "it takes one number for all",
         )
     files: Files = {}
+    common = as_yaml(_config(scene, grid, nodes)).text
     for number, node in enumerate(nodes):
         name = file_name(node.machine)
-        files[f"machines/{name}.yaml"] = as_yaml(_config(scene, grid, nodes, number))
+        gpus = ",".join(map(str, node.gpus or ()))
+        files[f"machines/{name}.yaml"] = File(f"machine_rank: {number}\ngpu_ids: '{gpus}'\n{common}")
         files[f"machines/{name}.sh"] = script(
             f"{HEAD}# Starts a training program of yours on machine {number + 1} of {len(nodes)}: "
             "machines/NAME.sh train.py ARGUMENTS. Written by `hulk export`.\n"
@@ -60,9 +62,9 @@ def export(scene: Scene) -> Files:
     return files
 
 
-def _config(scene: Scene, grid: Grid, nodes: list[Node], number: int) -> dict[str, Any]:
-    """One machine's config. Sequences of a batch and how many batches are added up are the program's to say: the plan
-    has both in what its script passes on."""
+def _config(scene: Scene, grid: Grid, nodes: list[Node]) -> dict[str, Any]:
+    """What the configs of all machines share. How many batches are added up is an argument of `accelerate launch`; the
+    sequences of a batch are the program's to say."""
     size = sum(len(node.ranks) for node in nodes)
     made: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -70,10 +72,8 @@ def _config(scene: Scene, grid: Grid, nodes: list[Node], number: int) -> dict[st
         "mixed_precision": _MIXED[precision_of(scene)],
         "num_machines": len(nodes),
         "num_processes": size,
-        "machine_rank": number,
         "main_process_ip": host_name(scene.host(nodes[0].machine).address),
         "main_process_port": scene.port,
-        "gpu_ids": ",".join(map(str, nodes[number].gpus or ())),
         "rdzv_backend": "static",
         "same_network": False,
         "use_cpu": False,
