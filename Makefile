@@ -20,7 +20,7 @@ demo: $(VENV)/core
 test: export NUMBA_BOUNDSCHECK := 1
 test: $(VENV)/core
 	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint parsers && wait $$first
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check

@@ -144,7 +144,7 @@ def words_report(engine: Engine) -> Report:
     report = Report("datacentre-words")
     cluster = read_cluster(parse_document(HALL, name="hall"))
     everything = range(len(cluster.machines))
-    names = [c.name for c in SPACE if c.name in WORDS and len(engine.offers.get(c.name, c.values)) > 1]
+    names = [c.name for c in SPACE if c.name in WORDS and len(engine.tried.get(c.name, c.values)) > 1]
     rows = []
     for case in CASES:
         job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
@@ -156,7 +156,7 @@ def words_report(engine: Engine) -> Report:
         with_all, row = best(engine), [case.name]
         for name in names:
             normal = (next(choice for choice in SPACE if choice.name == name).values[0],)
-            without = best(replace(engine, offers={**engine.offers, name: normal})) / with_all
+            without = best(replace(engine, searched={**engine.searched, name: normal})) / with_all
             row.append("does not fit" if without == float("inf") else f"{100 * (without - 1):+.1f} %")
         rows.append([*row, f"{with_all:.3f}"])
     report.table(f"steps without an option, {engine.name}", ["job", *names, "with all s"], rows)

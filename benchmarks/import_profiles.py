@@ -1,7 +1,6 @@
 """Turn measured layer times into the profiles that Hulk ships (src/hulk/data/profiles/*.json).
 
     python benchmarks/import_profiles.py --sailor DIR     the SOSP '25 Sailor artifact -> sailor.json, collectives.json
-    python benchmarks/import_profiles.py --layers FILE    JSON lines of measure_layers.py -> h200.json
 
 Run once per data set; the results are in the repository, the raw data is not.
 """
@@ -17,11 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hulk.io.models import build_named_model
-from layer_points import comparable, typical_block
-
 OUT = Path(__file__).resolve().parents[1] / "src/hulk/data/profiles"
-HOST_BOUND = 1.5e-3  # seconds of a forward pass below which launches, not the GPU, set the time
 MIB = 2**20  # the artifact's "MB": its 8 MB is one 2048 × 1024 fp32 activation
 
 # Model as measured: hidden, feed-forward, sequence, vocabulary, products in the feed-forward part.
@@ -133,29 +128,10 @@ def sailor_collectives(folder: Path) -> Iterable[dict[str, Any]]:
         }
 
 
-def own_curves(path: Path) -> Iterable[dict[str, Any]]:
-    """The blocks of measure_layers.py as curves over microbatch, without those that the host bounds."""
-    curves: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    names = ("model", "gpu", "precision", "attention", "sequence", "tensor_parallel", "kind")
-    rows = comparable([json.loads(line) for line in path.read_text().splitlines()])
-    for row in sorted(rows, key=lambda row: row["microbatch"]):
-        if row["forward_s"] >= HOST_BOUND:
-            curves[tuple(row[name] for name in names)].append(row)
-    for key, points in sorted(curves.items()):
-        yield dict(zip(names, key, strict=True)) | {
-            "flops": typical_block(build_named_model(key[0], key[4])).flops_forward,
-            "microbatch": [row["microbatch"] for row in points],
-            "forward": [_round(row["forward_s"]) for row in points],
-            "backward": [_round(row["backward_s"]) for row in points],
-            "held_bytes": [round(row["held_bytes"]) for row in points],
-        }
-
-
 def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sailor", type=Path, help="folder with profiles/ and collectives/")
-    parser.add_argument("--layers", type=Path, help="JSON lines of measure_layers.py on an H200")
     options = parser.parse_args()
     artifact = {"source": "SOSP '25 Sailor artifact, MIT licence"}
     if options.sailor:
@@ -164,18 +140,6 @@ def main() -> None:
         (OUT / "sailor.json").write_text(_lines(head, "curves", sailor_curves(times)))
         rows = sailor_collectives(options.sailor / "collectives")
         (OUT / "collectives.json").write_text(_lines(artifact, "collectives", rows))
-    if options.layers:
-        own = {
-            "source": "own measurement, H200 SXM, torch 2.11, transformers 5.17",
-            "notes": [
-                "benchmarks/measure_layers.py: blocks of transformers, train mode with their own dropout, weights in "
-                "the precision named. held_bytes: kept from forward to backward.",
-                "Left out: blocks whose forward pass is below 1.5 ms, which the host bounds (times vary by 40 %); sdpa "
-                "where it has no fused kernel (T5's bias, grouped queries in fp32); GPT-Neo in 16 bits, whose "
-                "attention runs in fp32.",
-            ],
-        }
-        (OUT / "h200.json").write_text(_lines(own, "curves", own_curves(options.layers)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How well the roofline predicts transformer blocks on GPU types it has not seen.
 
     python benchmarks/layer_accuracy.py                 leave one of the seven types of the Sailor artifact out, in turn
-    python benchmarks/layer_accuracy.py --layers FILE   the shipped constants against the blocks of a file (JSON lines)
+    python benchmarks/layer_accuracy.py --layers FILE   the shipped constants against the blocks of a file
 
 A row of FILE: gpu, model, precision, microbatch, sequence, forward_s, backward_s; attention (fused where not given) and
 tensor_parallel (1). The error of a block is |predicted - measured| / measured of forward and backward together; no
@@ -110,7 +110,7 @@ def file_report(path: Path) -> Report:
 def main() -> int:
     """Command line."""
     arguments = parser(__doc__)
-    arguments.add_argument("--layers", type=Path, help="measured blocks, as JSON lines")
+    arguments.add_argument("--layers", type=Path, help="measured blocks: a profile of `hulk profile`, or JSON lines")
     options = arguments.parse_args()
     try:
         report = file_report(options.layers) if options.layers else unseen_report()

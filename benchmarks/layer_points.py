@@ -17,13 +17,13 @@ from hulk.domain.model import Layer, LayerKind, Model
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
 from hulk.io.models import build_named_model, load_catalogue_models
-from hulk.io.profiles import bundled_profiles
+from hulk.io.profiles import bundled_profiles, parse_profiles
 
 Row = dict[str, Any]
 SAILOR_TYPES = ("a100-40", "a100-80", "gh200-96", "rtx-2080ti", "rtx-3090", "titan-rtx", "v100-16")
 """The GPU types of the Sailor artifact, which are left out one at a time."""
 H200_LAYERS = Path(__file__).parent / "data/h200_layers.jsonl"
-"""What measure_layers.py gave on an H200 (torch 2.11, transformers 5.17)."""
+"""Layers of transformers timed on an H200 (torch 2.11, transformers 5.17; blocks by the difference of one and five)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def h200_points(kind: LayerKind = LayerKind.BLOCK) -> tuple[Point, ...]:
 
 
 def comparable(rows: list[Row]) -> Iterator[Row]:
-    """The blocks among the rows of measure_layers.py, without two sets that do not run what they say:
+    """The blocks among rows of timed layers, without two sets that do not run what they say:
 
     sdpa where PyTorch has no fused kernel (T5's bias; grouped queries in fp32): it holds as much as eager attention;
     GPT-Neo in 16 bits, whose attention transformers computes in fp32.
@@ -99,7 +99,24 @@ def comparable(rows: list[Row]) -> Iterator[Row]:
 
 
 def read_points(path: Path) -> list[Point]:
-    """The blocks of a file of JSON lines (see `point_of`); rows whose `kind` is given and no block are skipped."""
+    """The blocks of a profile (`hulk profile`, .json) or of a file of JSON lines (see `point_of`); rows whose `kind` is
+    given and no block are skipped."""
+    points = _profile_points(path) if path.suffix == ".json" else _line_points(path)
+    if not points:
+        raise InputError("no measured layers", where=str(path))
+    return points
+
+
+def _profile_points(path: Path) -> list[Point]:
+    rows = []
+    for key, curve in parse_profiles(path.read_text(encoding="utf-8"), where=str(path)).items():
+        if key.kind is LayerKind.BLOCK and curve.backward is not None:
+            for microbatch, forward, backward in zip(curve.microbatch, curve.forward, curve.backward, strict=True):
+                rows.append(key._asdict() | {"microbatch": microbatch, "forward_s": forward, "backward_s": backward})
+    return [point_of(row) for row in rows]
+
+
+def _line_points(path: Path) -> list[Point]:
     points = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
@@ -112,8 +129,6 @@ def read_points(path: Path) -> list[Point]:
             raise error.at(f"{path}:{number}") from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"not a measured layer: {error!r}", where=f"{path}:{number}") from error
-    if not points:
-        raise InputError("no measured layers", where=str(path))
     return points
 
 

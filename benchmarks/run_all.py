@@ -38,6 +38,7 @@ BENCHMARKS = (
     "scale",
     "testbed",
     "testbed_links",
+    "probe",
     "datacentre",
     "peers",
     "gnn",

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from common import Report, parser
 from hulk.cost import step
 from hulk.cost.compute import ComputeModel
@@ -63,13 +61,12 @@ def best_of(action: Callable[[], object]) -> float:
 
 def prices_per_second(prepared: Prepared, count: int = 5000) -> float:
     """How often a compiled price is computed in a second, durations and memory included, called from Python."""
-    scratch = np.zeros((2, len(prepared.stages)))
-    arguments = (prepared.book.tables, prepared.encoded, prepared.durations, scratch)
-    assert step.seconds_of(*arguments) > 0
+    tables, encoded = prepared.book.tables, prepared.encoded
+    assert step.seconds_of(tables, encoded) > 0
 
     def run() -> None:
         for _ in range(count):
-            step.seconds_of(*arguments)
+            step.seconds_of(tables, encoded)
 
     return count / best_of(run)
 

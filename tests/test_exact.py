@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, MEGATRON, MEGATRON_DEEPSPEED, Engine
@@ -18,7 +17,7 @@ from hulk.cost.layers import build_model
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import closed_form
 from hulk.cost.step import seconds_of
-from hulk.cost.tables import Hosts, empty_durations, encode, make_book
+from hulk.cost.tables import Hosts, encode, make_book
 from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
@@ -88,7 +87,7 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
     best: dict[frozenset[str], float] = {}
     names = [machine.name for machine in cluster.machines if job.may_run_in(machine.region)]
     hosts = Hosts.of(cluster, names)
-    recomputes, sequences = engine.offers["recompute"], engine.offers.get("sequence_parallel", (False, True))
+    recomputes, sequences = engine.tried["recompute"], engine.tried.get("sequence_parallel", (False, True))
     for size, recompute, sequence in product((1, 2, 4, 8), recomputes, sequences):
         if job.global_batch % size:
             continue
@@ -102,8 +101,7 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
             for schedule, sync, sharding in product(schedules, Sync, (Sharding.NONE, Sharding.OPTIMIZER)):
                 plan = JobPlan(pipelines, replace(options, schedule=schedule, sync=sync, sharding=sharding))
                 encoded = encode(plan, cluster, book)
-                count = len(encoded.machine)
-                seconds = seconds_of(book.tables, encoded, empty_durations(count), np.zeros((2, count)))
+                seconds = seconds_of(book.tables, encoded)
                 if seconds >= 0:
                     used = frozenset(stage.machine for pipeline in pipelines for stage in pipeline.stages)
                     best[used] = min(best.get(used, seconds), seconds)
@@ -253,8 +251,7 @@ def test_agrees_with_brute_force_for_another_engine(engine: Engine) -> None:
 
 # --- what must hold of optima ---
 
-cases = st.integers(0, 10_000)
-few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+few = pytest.mark.parametrize("seed", range(12))
 
 
 def drawn(seed: int) -> tuple[Cluster, list[Job]]:
@@ -271,43 +268,45 @@ def drawn(seed: int) -> tuple[Cluster, list[Job]]:
     return make_cluster(rng, gpus, regions=min(3, len(gpus)), memory=memory, blocked=bool(rng.random() < 0.2)), jobs
 
 
+@cache
+def drawn_cost(seed: int) -> float | None:
+    """The optimum of a drawn case, which all properties are about."""
+    return exact_cost(*drawn(seed))
+
+
 def no_worse(after: float | None, before: float | None) -> bool:
     return before is None or (after is not None and after <= before * (1 + CLOSE))
 
 
 @few
-@given(cases)
 def test_a_machine_more_is_never_worse(seed: int) -> None:
     cluster, jobs = drawn(seed)
     fewer = replace(cluster, machines=cluster.machines[:-1])
-    assert no_worse(exact_cost(cluster, jobs), exact_cost(fewer, jobs))
+    assert no_worse(drawn_cost(seed), exact_cost(fewer, jobs))
 
 
 @few
-@given(cases)
 def test_a_faster_link_is_never_worse(seed: int) -> None:
     cluster, jobs = drawn(seed)
     key = sorted(key for key in cluster.region_links if key[0] != key[1])[seed % (len(cluster.regions) - 1)]
     link = cluster.region_links[key]
     faster = Link(1e-3, 1e9) if link.blocked else replace(link, latency=link.latency / 3, bandwidth=link.bandwidth * 2)
     better = replace(cluster, region_links={**cluster.region_links, key: faster})
-    assert no_worse(exact_cost(better, jobs), exact_cost(cluster, jobs))
+    assert no_worse(exact_cost(better, jobs), drawn_cost(seed))
 
 
 @few
-@given(cases)
 def test_more_memory_is_never_worse(seed: int) -> None:
     cluster, jobs = drawn(seed)
     machines = list(cluster.machines)
     machines[seed % len(machines)] = replace(machines[seed % len(machines)], memory=24e9)
-    assert no_worse(exact_cost(replace(cluster, machines=tuple(machines)), jobs), exact_cost(cluster, jobs))
+    assert no_worse(exact_cost(replace(cluster, machines=tuple(machines)), jobs), drawn_cost(seed))
 
 
 @few
-@given(cases)
 def test_order_does_not_matter(seed: int) -> None:
     cluster, jobs = drawn(seed)
-    a, b = exact_cost(cluster, jobs), exact_cost(replace(cluster, machines=cluster.machines[::-1]), jobs[::-1])
+    a, b = drawn_cost(seed), exact_cost(replace(cluster, machines=cluster.machines[::-1]), jobs[::-1])
     assert (a is None) == (b is None)
     assert a is None or b == pytest.approx(a, rel=CLOSE)
 

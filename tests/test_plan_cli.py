@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import hulk.propose as hulk_propose
+from hulk.propose.network import CARD, FILE
 from warm import hulk
 
 CLUSTER = """
@@ -26,23 +28,6 @@ machines:
   - {name: bj, count: 14, region: beijing, gpu: a100-40, gpus: 2}
   - {name: rm, count: 12, region: rome, gpu: rtx-3090, gpus: 2}
 """
-WITH_NETWORK = """
-import sys
-from pathlib import Path
-import hulk.propose
-folder = Path(sys.argv.pop(1))
-hulk.propose.bundled_network = lambda: hulk.propose.load_network(folder)
-from hulk.cli import main
-main()
-"""
-
-
-def hulk_with(network: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Hulk with the network of a folder instead of the bundled one; without the word that it compiles once."""
-    command = [sys.executable, "-c", WITH_NETWORK, str(network), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
-    done.stderr = "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("compiling "))
-    return done
 
 
 @pytest.fixture
@@ -127,21 +112,26 @@ def test_bad_options_exit_2(folder, arguments, words):
 
 @pytest.fixture(scope="module")
 def random_network(tmp_path_factory) -> Path:
-    """A folder with a network of random weights."""
-    torch = pytest.importorskip("torch")
-    from hulk.gnn.export import export
-    from hulk.gnn.model import Proposer, Shape
-
-    torch.manual_seed(0)
-    made = tmp_path_factory.mktemp("network")
-    export(Proposer(Shape(hidden=16, pair=8, rounds=2)).eval(), made, card={"about": "random weights"})
+    """A folder with the bundled network, the weights of each matrix in a random order."""
+    onnx = pytest.importorskip("onnx")
+    made, draw = tmp_path_factory.mktemp("network"), np.random.default_rng(0)
+    bundled = Path(hulk_propose.__file__).parent / "data"
+    network = onnx.load(bundled / FILE)
+    for tensor in network.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2:
+            weights = onnx.numpy_helper.to_array(tensor)
+            shuffled = draw.permutation(weights.ravel()).reshape(weights.shape)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(shuffled, tensor.name))
+    (made / FILE).write_bytes(network.SerializeToString())
+    digest = hashlib.sha256((made / FILE).read_bytes()).hexdigest()
+    (made / CARD).write_text(json.dumps(json.loads((bundled / CARD).read_text()) | {"sha256": digest}))
     return made
 
 
 @pytest.mark.parametrize("options", [(), ("--no-gnn",), ("--policy", "paper")])
 def test_plan_with_and_without_the_network(folder, random_network, options):
     (folder / "many.yaml").write_text(MANY)
-    done = hulk_with(random_network, "plan", "many.yaml", "j.yaml", "--json", *QUICK, *options, cwd=folder)
+    done = hulk("plan", "many.yaml", "j.yaml", "--json", *QUICK, *options, cwd=folder, network=random_network)
     assert done.returncode in ((0, 3) if "paper" in options else (0,)), done.stderr
     assert done.stderr == ""
     assert json.loads(done.stdout)["plan"]["cluster"]
@@ -160,20 +150,20 @@ def _damaged(folder: Path) -> None:
 @pytest.mark.parametrize("spoil", [_missing, _damaged])
 def test_a_network_that_cannot_be_read_is_one_line(folder, spoil):
     spoil(folder / "network")
-    done = hulk_with(folder / "network", "plan", "c.yaml", "j.yaml", *QUICK, cwd=folder)
+    done = hulk("plan", "c.yaml", "j.yaml", *QUICK, cwd=folder, network=folder / "network")
     assert done.returncode == 0, done.stderr
     line, *others = done.stderr.splitlines()
     assert line.startswith("warning: no graph network: ")
     assert line.endswith("planning goes on without it")
     assert others == []
     assert "bottleneck" in done.stdout
-    quiet = hulk_with(folder / "network", "plan", "c.yaml", "j.yaml", *QUICK, "--no-gnn", cwd=folder)
+    quiet = hulk("plan", "c.yaml", "j.yaml", *QUICK, "--no-gnn", cwd=folder, network=folder / "network")
     assert (quiet.returncode, quiet.stderr) == (0, "")
 
 
 def test_the_papers_policy_without_a_readable_network_exits_2(folder):
     _missing(folder / "network")
-    done = hulk_with(folder / "network", "plan", "c.yaml", "j.yaml", "--policy", "paper", *QUICK, cwd=folder)
+    done = hulk("plan", "c.yaml", "j.yaml", "--policy", "paper", *QUICK, cwd=folder, network=folder / "network")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "--policy paper needs the network" in done.stderr
@@ -184,10 +174,10 @@ def test_replan_with_the_network_and_without(folder, random_network):
     assert hulk("plan", "many.yaml", "j.yaml", "-o", "p.json", *QUICK, "--no-gnn", cwd=folder).returncode == 0
     plans = json.loads((folder / "p.json").read_text())["jobs"]["a"]["pipelines"]
     lost = ("--lost", plans[0]["stages"][0]["machine"], "--cluster", "many.yaml", "--jobs", "j.yaml", *QUICK)
-    done = hulk_with(random_network, "replan", "p.json", *lost, cwd=folder)
+    done = hulk("replan", "p.json", *lost, cwd=folder, network=random_network)
     assert (done.returncode, done.stderr) == (0, "")
     _missing(folder / "network")
     for options, lines in (((), 1), (("--no-gnn",), 0)):
-        done = hulk_with(folder / "network", "replan", "p.json", *lost, *options, cwd=folder)
+        done = hulk("replan", "p.json", *lost, *options, cwd=folder, network=folder / "network")
         assert done.returncode == 0, done.stderr
         assert len(done.stderr.splitlines()) == lines

@@ -119,6 +119,8 @@ class TestBook:
 
     def test_embedding_backward_and_gpt_neo_head_are_missing(self) -> None:
         for key, curve in bundled_profiles().curves.items():
+            if key.gpu == "h200":  # not the artifact's
+                continue
             assert (curve.backward is None) == (key.kind is LayerKind.EMBEDDING)
             assert (key.model, key.kind) != ("gpt-neo-2.7b", LayerKind.HEAD)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from hulk.cost.engine import MEGATRON, TORCHTITAN, Engine
+from hulk.cost.engine import HULK, MEGATRON, MEGATRON_DEEPSPEED, TORCHTITAN, Engine
 from hulk.cost.memory import layer_memory
 from hulk.cost.price import price_anyway, price_job
 from hulk.cost.report import Infeasible, JobPrice, Obstacle
@@ -112,8 +112,51 @@ def test_an_engine_says_what_it_cannot_do() -> None:
     found = price_job(JOB, made, cluster(), compute=COMPUTE, engine=MEGATRON)
     assert isinstance(found, Infeasible) and found.obstacle is Obstacle.ENGINE
     assert found.reason == 'megatron cannot do "parameters, gradients and optimizer sharded"'
-    hulk = price_job(JOB, plan(Options(1, sequence_parallel=True), ranks=8), cluster(), compute=COMPUTE)
-    assert isinstance(hulk, Infeasible) and "sequence parallel" in hulk.reason
+    older = price_job(
+        JOB, plan(Options(1, sequence_parallel=True), ranks=8), cluster(), compute=COMPUTE, engine=MEGATRON_DEEPSPEED
+    )
+    assert isinstance(older, Infeasible) and "sequence parallel" in older.reason
+
+
+def test_an_engine_can_do_more_than_a_search_tries() -> None:
+    assert Sharding.PARAMETERS not in HULK.tried["sharding"]
+    assert priced(Options(1, sharding=Sharding.PARAMETERS), engine=HULK).step > 0
+
+
+def test_passes_take_computing_and_moving_where_these_do_not_overlap() -> None:
+    """`hulk run` counts on no overlap; and owners send nothing where every pass gathers weights anyway."""
+    options = Options(2, sharding=Sharding.PARAMETERS)
+    apart = priced(options, engine=replace(HULK, overlap_shards=False), rate=10e9)
+    over = priced(options, engine=replace(HULK, overlap_shards=True), rate=10e9)
+    assert over.step < apart.step < 2.0 * over.step
+    sends = priced(options, engine=replace(HULK, sends_weights=False), rate=10e9)
+    assert sends.step == apart.step
+
+
+def test_owners_send_what_they_updated_to_those_near_them() -> None:
+    """Within machines no weights cross a slow network, everywhere they do."""
+    everywhere, near = (
+        priced(Options(1, sharding=Sharding.OPTIMIZER, shard_within=within), engine=HULK, rate=1e9).step
+        - priced(
+            Options(1, sharding=Sharding.OPTIMIZER, shard_within=within),
+            engine=replace(HULK, sends_weights=False),
+            rate=1e9,
+        ).step
+        for within in (Within.EVERYWHERE, Within.MACHINE)
+    )
+    assert near < 0.1 * everywhere
+
+
+def test_weights_are_handed_on_once_where_gradients_are_sharded() -> None:
+    plain, none = (
+        priced(Options(1, sharding=Sharding.GRADIENTS), engine=replace(HULK, sends_weights=sends), rate=1e9).step
+        for sends in (True, False)
+    )
+    optimizer, without = (
+        priced(Options(1, sharding=Sharding.OPTIMIZER), engine=replace(HULK, sends_weights=sends), rate=1e9).step
+        for sends in (True, False)
+    )
+    assert plain - none == pytest.approx(optimizer - without, rel=0.05)
 
 
 def test_sequence_parallelism_splits_what_was_whole() -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ BENCHMARKS = ROOT / "benchmarks"
 LIMIT = 300.0
 
 
-def hulk(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """`hulk` with these arguments in that folder."""
+def hulk(*arguments: str, cwd: Path = ROOT, network: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`hulk` with these arguments in that folder; `network`: a folder with another one than the bundled one."""
     server = _server()
     assert server.stdin and server.stdout
-    server.stdin.write(json.dumps([arguments, str(cwd)]) + "\n")
+    server.stdin.write(json.dumps([arguments, str(cwd), network and str(network)]) + "\n")
     server.stdin.flush()
     code, how, out, err = json.loads(server.stdout.readline())
     assert code is not None, f"hulk {' '.join(arguments)}: {how}\n{err}"
@@ -56,8 +56,12 @@ def serve() -> None:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     warm_up()
+    import hulk.propose
+
+    bundled = hulk.propose.bundled_network
     for line in requests:
-        arguments, folder = json.loads(line)
+        arguments, folder, network = json.loads(line)
+        hulk.propose.bundled_network = partial(hulk.propose.load_network, Path(network)) if network else bundled
         answers.write(json.dumps(run_forked(arguments, Path(folder), LIMIT)) + "\n")
         answers.flush()
 

@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 
 from hulk.cost.compiled import is_cached
+from hulk.cost.play import run
 from hulk.cost.price import step_of
 from hulk.cost.report import PlanPrice
 from hulk.domain.plan import Plan
@@ -46,7 +47,7 @@ from hulk.search.uniform import best_uniform
 
 # Shares of the time limit: until machines are dealt out, until they are once more without jobs that must wait, until
 # each group's shape was searched more widely, until the race is over, until the winner has cooled, again and again.
-_DEALING, _WITHOUT, _ARRANGING, _RACING, _COOLING = 0.4, 0.45, 0.47, 0.67, 0.92
+_DEALING, _WITHOUT, _ARRANGING, _RACING, _COOLING = 0.38, 0.43, 0.45, 0.64, 0.86
 # Shares of the moves: for dealing, for the race, for all coolings; how many these are, how many of them in a row may
 # bring next to nothing, and what that is; and the loss that is taken lightly at first. Many short coolings from a low
 # heat find more than few long ones from a high one, which lose what the deals brought.
@@ -62,7 +63,7 @@ _SLACKS = (0.003, 0.02, 0.1, 0.3)
 # A plan that plays by this factor slower than the search took it for is not taken unseen.
 _NOT_AS_SEARCHED = 1.03
 _LEAST_REGULAR, _MOST_REGULAR = 16, 256  # GPUs of one kind for which regular plans are gone through
-_PLAYING = 0.92  # of the time limit until other plans of the race are played
+_PLAYING = 0.86  # of the time limit until other plans of the race are played
 _FEW_MACHINES = 200  # up to which several whole plans are played: a second each on more
 Progress = Callable[[float, Score], None]
 """Called with seconds since the start and the score, whenever a better plan is found."""
@@ -245,7 +246,10 @@ def is_compiled() -> bool:
 
 
 def load_compiled(space: JobSpace) -> None:
-    """Load the compiled code, or compile it, one half of it in a process of its own: that takes a minute, not two."""
+    """Load the compiled code, or compile it, one half of it in a process of its own: that takes a minute, not two.
+    Nothing is done where this process has it already."""
+    if all(getattr(kernel, "signatures", True) for kernel in (improve, polish, run)):  # True: nothing is compiled
+        return
     if not is_compiled():
         side_by_side(partial(_load_dealing, space), [partial(_load_polish, space)], stop=lambda: False)
     _load_dealing(space)

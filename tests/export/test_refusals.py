@@ -68,7 +68,7 @@ ALONE = JobPlan((Pipeline((Stage("oslo-1", (0,), 0, 13),), 12),), GRID.plan.opti
         ("accelerate", GRID, "pipelines of 2 stages; it takes plain data parallel"),
         ("accelerate", hall("tp2 dp16 mb1"), "tensor parallel 2; it takes plain data parallel"),
         ("accelerate", SPREAD, "oslo-1 and oslo-2 train with 3 and 1 GPUs; it takes one number for all"),
-        ("torchrun", changed(hall("tp2 dp2 mb1"), sequence_parallel=True), "`sequence_parallel: True`"),
+        ("torchrun", other_job(hall("tp2 dp2 mb1"), precision=Precision.FP8), "products in fp8 need scales"),
         ("skypilot", replace(tiny(), hosts=HostList()), "where region 'rome' is, nobody says"),
         ("wireguard", replace(GRID, job=jobs()["tiny"], plan=ALONE), "uses oslo-1 alone"),
     ],

@@ -224,7 +224,7 @@ def test_recipes_become_classes_and_come_back() -> None:
     recipes = with_codes(recipes_of(logits, scene, rng, likeliest=True), scene)
     # A job that shares no embedding has nothing to fold, a batch may not have every microbatch size, and an engine not
     # every value.
-    not_all = {"folded", "microbatch_size", *HULK.offers}
+    not_all = {"folded", "microbatch_size", *HULK.tried}
     known = [i for i, head in enumerate(HEADS) if head.name not in not_all]
     assert (classes_of(recipes)[:, known] == wanted[:, known]).all()
     assert (classes_of(np.zeros_like(recipes)) == UNKNOWN).all()

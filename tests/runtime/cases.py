@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync
+from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync, Within
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 
 CLUSTER = """
@@ -66,9 +66,11 @@ class Case:
     pipelines: tuple[tuple[int, tuple[tuple[str, tuple[int, ...], int], ...]], ...]
     size: int = 1
     schedule: str = "1f1b"
-    recompute: bool = False
+    recompute: bool | str = False
     by_region: bool = False
-    shard: bool = False
+    shard: bool | str = False
+    within: str = "everywhere"
+    sequence_parallel: bool = False
     optimizer: str = "adamw"
     attention: str = "fused"
 
@@ -86,9 +88,11 @@ class Case:
             Options(
                 microbatch_size=self.size,
                 schedule=Schedule.parse(self.schedule),
-                recompute=Recompute.FULL if self.recompute else Recompute.NONE,
+                recompute=Recompute({False: "none", True: "full"}.get(self.recompute, self.recompute)),
                 sync=Sync.BY_REGION if self.by_region else Sync.RING,
-                sharding=Sharding.OPTIMIZER if self.shard else Sharding.NONE,
+                sharding=Sharding({False: "none", True: "optimizer"}.get(self.shard, self.shard)),
+                shard_within=Within(self.within),
+                sequence_parallel=self.sequence_parallel,
             ),
         )
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from cases import Case, write_case, write_text
+from nursery import Launched
 
 TWO = Case("two", "gpt2", ((12, (("rome-1", (0,), 2), ("oslo-1", (0,), 5))),))
 HULK = [sys.executable, "-c", "from hulk.cli import main; main()", "run"]
@@ -22,15 +23,23 @@ def arguments(case: Case, folder: Path, *more: str) -> list[str]:
     return [plan, *rest, "--data", str(write_text(folder / "text.txt")), *more]
 
 
-def start(argv: list[str], first: str = "") -> subprocess.Popen[str]:
-    """`hulk run`, after a line of Python."""
+def start(argv: list[str], first: str = "") -> Launched:
+    """`hulk run`, after some lines of Python, which its workers know of too."""
+    return Launched(["run", *argv], first)
+
+
+def start_anew(argv: list[str], first: str = "") -> subprocess.Popen[str]:
+    """The same, and its workers, as processes of their own from their start; they know nothing of those lines."""
     hulk = [HULK[0], HULK[1], f"{first}\n{HULK[2]}", HULK[3]]
     return subprocess.Popen(
         [*hulk, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 60.0) -> tuple[int, str, str]:
+Process = Launched | subprocess.Popen[str]
+
+
+def finish(process: Process, seconds: float = 60.0) -> tuple[int, str, str]:
     """Exit code, output and errors; whatever it started is ended if it takes longer."""
     workers = children(process.pid)
     try:
@@ -65,7 +74,7 @@ def gone(pids: list[int], seconds: float) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> str:
+def read_until(process: Process, words: str) -> str:
     """The first line of the output with these words."""
     assert process.stdout is not None
     for line in process.stdout:

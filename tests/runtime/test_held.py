@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ class _Attention(torch.autograd.Function):
 
 @pytest.fixture(autouse=True)
 def _gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hulk.runtime.models import lean, t5
+    from hulk.runtime.models import lean
+
+    plain = lean.fused
 
     def norm(self: Any, x: Any) -> Any:
         return _RmsNorm.apply(x, self.weight, self.eps)
@@ -71,16 +74,18 @@ def _gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     def fused(query: Any, key: Any, value: Any, *, mask: Any = None, **options: Any) -> Any:
         if mask is not None and mask.requires_grad:
             return _Attention.apply(query, key, value, mask)
-        return lean.fused(query, key, value, mask=mask, **options)
+        return plain(query, key, value, mask=mask, **options)
 
     monkeypatch.setattr(torch.nn.RMSNorm, "forward", norm)
-    monkeypatch.setattr(t5, "fused", fused)
+    monkeypatch.setattr(lean, "fused", fused)
 
 
-@pytest.mark.parametrize("recompute", [False, True], ids=["", "recomputed"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("precision", "recompute"),
+    [*product(["fp32", "bf16"], ["none", "full"]), ("fp32", "attention"), ("fp32", "operations")],
+)
 @pytest.mark.parametrize("family", list(WIDE))
-def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bool, tmp_path: Path) -> None:
+def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: str, tmp_path: Path) -> None:
     from hulk.cost.engine import HULK
     from hulk.cost.memory import layer_memory
     from hulk.domain.options import Options, Recompute
@@ -90,11 +95,11 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bo
     (tmp_path / "config.json").write_text(json.dumps({**CONFIGS[family], **WIDE[family]}))
     (tmp_path / "jobs.yaml").write_text(json.dumps({"jobs": [fields | {"precision": precision}]}))
     job = load_jobs(tmp_path / "jobs.yaml")[0]
-    held, peak = trained(job, torch.bfloat16 if precision == "bf16" else torch.float32, recompute=recompute)
+    how = Recompute(recompute)
+    held, peak = trained(job, torch.bfloat16 if precision == "bf16" else torch.float32, recompute=how)
 
     layers = job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
-    how = Recompute.FULL if recompute else Recompute.NONE
     priced = [
         layer_memory(one, size, job, Options(SAMPLES, recompute=how), HULK)
         for one, size in zip(layers, inputs, strict=True)
@@ -107,6 +112,8 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bo
     # Not priced: numbers a row that norms and attention keep, masks, positions. Priced too often: the encoder's output,
     # which T5's decoder blocks share.
     least, most = (0.93, 1.3) if family == "t5" else (0.96, 1.03)
+    if how is Recompute.OPERATIONS:  # where queries, keys and values are three products, less is kept than priced
+        most = 1.1
     assert least * held < wanted < most * held
     if family == "t5":  # what stands for its attention here keeps scores in backward
         return
@@ -114,23 +121,22 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: bo
     assert 0.97 * peak < highest < 1.25 * peak
 
 
-def trained(job: Any, number: Any, *, recompute: bool) -> tuple[int, int]:
+def trained(job: Any, number: Any, *, recompute: Any) -> tuple[int, int]:
     """Bytes held when a forward pass is done, and at the peak of forward and backward."""
     from hulk.runtime.loss import summed_loss
     from hulk.runtime.models import draw
-    from hulk.runtime.slices import furnish, list_entries
+    from hulk.runtime.slices import Home, furnish, list_entries
     from hulk.runtime.stage import StageModule
     from hulk.runtime.weights import SeededWeights
 
-    blueprint = draw(job)
+    blueprint = draw(job, recompute)
     entries, weights = list_entries(blueprint), SeededWeights(blueprint, 0)
     whole = range(len(blueprint.layers))
-    layers, made, _ = furnish(
-        blueprint, whole, entries, weights, device=torch.device("cpu"), mesh=None, slot=0, working=number
-    )
+    home = Home(torch.device("cpu"))
+    layers, made, _ = furnish(blueprint, whole, entries, weights, home, working=lambda name: number)
     for parameter in made.values():  # as a store takes gradients away
         parameter.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))
-    stage = StageModule(layers, again=recompute, loss=summed_loss).eval()
+    stage = StageModule(layers, recompute=recompute, loss=summed_loss).eval()
     ids = torch.randint(0, 259, (SAMPLES, SEQUENCE))
     given = {"decoder_ids": ids, "labels": ids} if blueprint.target else {"labels": ids}
     from tracking import Tracking

@@ -57,6 +57,73 @@ CASES = [
     Case("bert in slices", "bert", ((3, one(2, 4, gpus=2)),), size=4),
     Case("roberta", "roberta", ((2, one(1, 3, gpus=2)), (1, one(2, 3, at="oslo-1"))), size=4, schedule="gpipe"),
     Case("t5", "t5", ((8, one(1, 3, 5, 6)), (4, one(2, 6, at="oslo-1"))), recompute=True),
+    # What holders split, what is recomputed, and what is divided along the sequence, in turn and together
+    Case(
+        "parameters sharded within regions",
+        "llama",
+        ((2, one(4)), (2, one(4, at="rome-2")), (2, one(4, at="oslo-1"))),
+        size=2,
+        shard="parameters",
+        within="region",
+        recompute="attention",
+    ),
+    Case(
+        "parameters sharded, two stages",
+        "gpt2",
+        ((3, one(2, 5)), (3, one(2, 5, at="oslo-1"))),
+        size=2,
+        schedule="1f1b+1",
+        shard="parameters",
+        recompute="operations",
+    ),
+    Case(
+        "gradients sharded",
+        "t5",
+        ((3, one(3, 6)), (3, one(3, 6, at="oslo-1"))),
+        size=2,
+        shard="gradients",
+        recompute="operations",
+    ),
+    Case(
+        "sequence parallel",
+        "llama",
+        ((3, one(2, 4, gpus=2)),),
+        size=4,
+        sequence_parallel=True,
+        recompute="attention",
+        attention="eager",
+    ),
+    Case(
+        "sequence parallel, recomputed", "opt", ((3, one(3, gpus=2)),), size=4, sequence_parallel=True, recompute=True
+    ),
+    Case(
+        "sequence parallel, optimizer sharded",
+        "gpt2",
+        ((2, one(2, 5, gpus=2)), (1, one(3, 5, at="oslo-1"))),
+        size=4,
+        sequence_parallel=True,
+        shard=True,
+    ),
+    Case(
+        "sequence parallel, gradients sharded within machines",
+        "gpt_neo",
+        ((3, one(3, gpus=2)), (3, one(3, at="rome-1", first=2, gpus=2))),
+        size=2,
+        sequence_parallel=True,
+        shard="gradients",
+        within="machine",
+    ),
+    Case(
+        "sequence parallel, parameters sharded",
+        "bert",
+        ((3, one(4, gpus=2)), (3, one(4, at="oslo-1", gpus=2))),
+        size=2,
+        sequence_parallel=True,
+        shard="parameters",
+    ),
+    Case(
+        "optimizer sharded within regions", "gpt2", ((6, one(5)), (6, one(5, at="oslo-1"))), shard=True, within="region"
+    ),
     Case("t5 in slices", "t5", ((2, one(2, 6, gpus=2)), (2, one(6, at="oslo-1"))), size=3, schedule="gpipe"),
 ]
 
@@ -66,6 +133,8 @@ RELAYS = [
     ("slices beside none", "one stage beside three"),
     ("two stages", "sharded optimizer"),
     ("sharded optimizer", "two slices"),
+    ("two stages", "parameters sharded, two stages"),
+    ("parameters sharded, two stages", "sequence parallel, optimizer sharded"),
 ]
 HALF = STEPS // 2
 

@@ -9,9 +9,10 @@ from cases import Case, write_case, write_text
 
 from hulk.domain.options import Schedule
 from hulk.runtime.buckets import plan_buckets, routes
-from hulk.runtime.entries import Entry, owners
+from hulk.runtime.entries import Entry
 from hulk.runtime.seats import seat
 from hulk.runtime.settings import Settings
+from hulk.runtime.shards import Shards
 from hulk.runtime.timetable import timetable
 
 
@@ -88,8 +89,75 @@ def test_by_region_only_firsts_cross() -> None:
 
 def test_a_sharded_optimizer_is_shared_evenly() -> None:
     case = Case("two", "gpt2", ((8, (("rome-1", (0,), 5),)), (4, (("oslo-1", (0,), 5),))), shard=True)
-    found = owners([Entry(str(i), (10,), (1,)) for i in range(6)], seat(case.plan))
-    assert sorted(found.values()) == [(0, 0)] * 3 + [(1, 0)] * 3
+    entries = [Entry(str(i), (10,), (1,)) for i in range(6)]
+    everywhere = Shards(seat(case.plan), dict.fromkeys([(0, 0), (1, 0)], ""))
+    assert sorted(everywhere.owners(entries, (1, 0)).values()) == [(0, 0)] * 3 + [(1, 0)] * 3
+    apart = Shards(seat(case.plan), {(0, 0): "rome", (1, 0): "oslo"})
+    assert set(apart.owners(entries, (1, 0)).values()) == {(1, 0)}
+    assert set(apart.writers(entries).values()) == {(0, 0)}
+
+
+def test_groups_that_split_add_up_every_row_of_every_rank_once() -> None:
+    """Three replicas of two stages in two slices, of which two split; embedding and head are one matrix."""
+    stages = ((0, 1), 2), ((2, 3), 5)
+    machines = ("rome-1", "rome-2", "oslo-1")
+    case = Case("mixed", "gpt2", tuple((4, tuple((m, *s) for s in stages)) for m in machines), shard="parameters")
+    seating = seat(case.plan)
+    labels = {(p, s): machines[p].split("-")[0] for p, s in seating.places}
+    shards = Shards(seating, labels)
+    entries = [
+        Entry("tied", (259, 4), (0, 5), 0),
+        Entry("fused", (4, 36), (1,), 1, groups=3),
+        Entry("norm", (5,), (3,)),
+        Entry("rows", (12, 4), (2,), 0),
+    ]
+    buckets = plan_buckets(entries, seating, shards)
+    for entry in entries:
+        for place in entry.holders(seating):
+            for slot, rank in enumerate(seating.ranks(*place)):
+                first, last = shards.rows(entry, place, slot)
+                pieces = [piece for b in buckets if rank in b.ranks for piece in b.pieces if piece.entry == entry]
+                assert sorted(row for piece in pieces for row in range(*piece.rows)) == list(range(first, last))
+            near = [shards.rows(entry, other, 0) for other in shards.near(place)]
+            assert sorted(row for rows in near for row in range(*rows)) == list(range(entry.rows(2, 0)))
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (
+            Case("odd", "gpt2", ((12, (("rome-1", (0, 1, 2), 5),)),), sequence_parallel=True),
+            "3 GPUs cannot share a",
+        ),
+        (
+            Case("emulated", "gpt2", tuple((6, ((f"rome-{i}", (0,), 5),)) for i in (1, 2)), shard="gradients"),
+            "an emulated run has no layers whose parameters or gradients",
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else "",
+)
+def test_what_cannot_be_split_is_refused(case: Case, words: str, tmp_path: Path) -> None:
+    from hulk.errors import InputError
+    from hulk.io.jobs_file import load_jobs
+    from hulk.runtime.runnable import check_runnable
+    from hulk.runtime.settings import Compute
+
+    write_case(case, tmp_path)
+    (job,) = load_jobs(tmp_path / "jobs.yaml")
+    compute = Compute.EMULATED if case.name == "emulated" else Compute.REAL
+    with pytest.raises(InputError, match=words):
+        check_runnable(job, case.plan, Settings(data=tmp_path, compute=compute))
+
+
+def test_pipelines_that_split_are_alike() -> None:
+    from hulk.errors import InputError
+    from hulk.runtime.shards import check_alike
+
+    shapes = (8, (("rome-1", (0,), 5),)), (4, (("oslo-1", (0,), 5),))
+    check_alike(Case("whole", "gpt2", shapes, shard="optimizer").plan)
+    for shard, within in (("gradients", "everywhere"), ("parameters", "region"), ("optimizer", "machine")):
+        with pytest.raises(InputError, match="pipeline 2 is not like pipeline 1"):
+            check_alike(Case("apart", "gpt2", shapes, shard=shard, within=within).plan)
 
 
 def test_settings_survive_the_command_line(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ import pytest
 pytest.importorskip("torch")
 
 from cases import Case, write_case, write_text
-from command import HULK, TWO, arguments, children, finish, gone, read_until, start
+from command import HULK, TWO, arguments, children, finish, gone, read_until, start, start_anew
 
 
 def test_trains_and_goes_on_by_another_plan(tmp_path: Path) -> None:
     metrics, trace, saved = tmp_path / "metrics.jsonl", tmp_path / "trace.json", tmp_path / "saved"
     first = arguments(TWO, tmp_path / "a", "--steps", "4", "--every", "2", "--checkpoint-dir", str(saved))
     more = ["--metrics", str(metrics), "--trace", str(trace), "--trace-steps", "1"]
-    code, output, errors = finish(start([*first, *more]))
+    code, output, errors = finish(start_anew([*first, *more]))
     assert code == 0, errors
     assert "tiny step 4/4  loss " in output and "busy" in output
     assert "4/4 steps" not in output  # the bar of a terminal
@@ -152,7 +152,7 @@ def test_a_machine_cut_off(tmp_path: Path) -> None:
 
     if missing():
         pytest.skip(f"a testbed needs {', '.join(missing())}")
-    process = start(arguments(TWO, tmp_path, "--steps", "100000", "--testbed", "--timeout", "8"))
+    process = start_anew(arguments(TWO, tmp_path, "--steps", "100000", "--testbed", "--timeout", "8"))
     read_until(process, "step 2/")
     from hulk.testbed import Testbed
 

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 
 import cases
 from cases import Case, write_case
-from command import TWO, arguments, children, finish, gone, read_until, start
+from command import TWO, arguments, children, finish, gone, read_until, start, start_anew
 
 from hulk.cli.app import app
 from hulk.errors import InputError
@@ -251,7 +251,7 @@ def is_worker(pid: int) -> bool:
 
 def test_a_worker_that_stands_still_before_it_is_ready(tmp_path: Path) -> None:
     first = "import hulk.runtime.watch as w; w.START_SILENCE = 5"
-    process = start(arguments(TWO, tmp_path, "--timeout", "5"), first=first)
+    process = start_anew(arguments(TWO, tmp_path, "--timeout", "5"), first=first)
     while len(workers := [pid for pid in children(process.pid) if is_worker(pid)]) < 2:
         assert process.poll() is None
         time.sleep(0.01)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cases import CONFIGS
+from command import finish
+from nursery import Launched
 from rich.console import Console
 
 import hulk.propose
@@ -108,11 +109,10 @@ def test_systems_that_run_jobs_in_turn_count_the_time_before(capsys):
 
 @pytest.mark.skipif(bool(missing()), reason=f"a testbed needs {', '.join(missing())}")
 def test_measures_every_system_that_can_run(files):
-    command = [sys.executable, "-c", "from hulk.cli import main; main()", "validate", *files]
-    command += ["--steps", "3", "--time-limit", "30", "--evaluations", "300", "--seed", "1", "--workers", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    options = ["--steps", "3", "--time-limit", "30", "--evaluations", "300", "--seed", "1", "--workers", "1", "--json"]
+    code, output, errors = finish(Launched(["validate", *files, *options]), 300)
+    assert code == 0, errors
+    answer = json.loads(output)
     assert answer["hulk"] == "validation/1" and answer["steps"] == 3
     systems = answer["systems"]
     assert list(systems) == ["hulk", "A", "B", "B-tour", "C"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from hulk import __version__
 from hulk.cli import (
@@ -19,6 +22,8 @@ from hulk.cli import (
     gnn,
     plan,
     price,
+    probe,
+    profile,
     replan,
     run,
     schema,
@@ -54,12 +59,14 @@ app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
 app.command("run")(run.run)
 app.command("export")(export.export)
+app.command("profile")(profile.profile)
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)
 app.command("list")(catalogue.catalogue)
 app.add_typer(gnn.app, name="gnn")
 app.add_typer(testbed.app, name="testbed")
-for group in (app, gnn.app, testbed.app):
+app.add_typer(probe.app, name="probe")
+for group in (app, gnn.app, probe.app, testbed.app):
     for command in group.registered_commands:
         command.cls = Verb
 
@@ -93,10 +100,16 @@ def main() -> None:
     sys.exit(code if output.error is None else _failed(output.error))
 
 
+@cache
+def _built() -> Callable[..., object]:
+    """All verbs with their options: made once, also for whoever runs the command line again and again."""
+    return get_command(app)
+
+
 def _command() -> int:
     """Run the verb; its exit code."""
     try:
-        app(prog_name="hulk")
+        _built()(prog_name="hulk")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     except OutputError as error:

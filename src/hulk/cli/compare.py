@@ -12,6 +12,7 @@ import typer
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import ClusterArgument, EvaluationsOption, JobsArgument, NoGnnOption, WorkersOption
 from hulk.cli.price import EngineOption, JsonOption
+from hulk.cli.profile import ProfileOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def compare(
     no_gnn: NoGnnOption = False,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan with Hulk, as `hulk plan` does with the same options, and with every baseline, and rank them by what `hulk
@@ -76,19 +78,18 @@ def compare(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.contestant import TITLE, hulk_result
-    from hulk.cost.compute import ComputeModel
     from hulk.cost.engine import engine_named
     from hulk.errors import HulkError
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
-    from hulk.io.profiles import bundled_profiles
+    from hulk.io.profiles import compute_with
     from hulk.search.baselines import BASELINES
     from hulk.search.budget import Effort
 
     runner = with_headroom(engine_named(engine), headroom)
     entries = [BASELINES.get(name) for name in dict.fromkeys(baseline)] if baseline else BASELINES.entries()
     the_cluster, the_jobs = load_cluster(cluster), load_jobs(jobs)
-    compute = ComputeModel(bundled_profiles())
+    compute = compute_with(profile)
     network = None if no_gnn else usable_network()
     effort = Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers)
     announce_compilation(search=True)

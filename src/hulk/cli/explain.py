@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.profile import ProfileOption
 from hulk.cli.settings import SetOption, set_json
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def explain(
     cluster: ClusterOption,
     jobs: JobsOption,
     engine: EngineOption = "hulk",
+    profile: ProfileOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,7 +38,7 @@ def explain(
     from hulk.whatif import suggest
 
     runner = engine_named(engine)
-    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json)
+    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json, profiles=profile)
     announce_compilation(search=True)
     price = price_plan(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)
     gpus = load_gpus().values()

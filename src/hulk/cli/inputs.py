@@ -18,7 +18,7 @@ from hulk.errors import InputError, nearest
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.plan_file import load_plan_for
-from hulk.io.profiles import bundled_profiles
+from hulk.io.profiles import compute_with
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,32 @@ class Inputs:
 
 
 def load_inputs(
-    plan: str, cluster: str, jobs: str, settings: Sequence[str] | None = None, *, quiet: bool = False
+    plan: str,
+    cluster: str,
+    jobs: str,
+    settings: Sequence[str] | None = None,
+    *,
+    quiet: bool = False,
+    profiles: Sequence[str] | None = None,
 ) -> Inputs:
-    """Read and check the three files; `settings` are what --set changes of the cluster, printed unless `quiet`."""
+    """Read and check the three files; `settings` are what --set changes of the cluster, printed unless `quiet`;
+    `profiles` are files of measured layer times."""
     base, work = load_cluster(cluster), load_jobs(jobs)
     machines = with_settings(base, settings, quiet=quiet)
-    loaded = Inputs(read_plan(plan, machines, base), machines, work, ComputeModel(bundled_profiles()))
+    loaded = Inputs(read_plan(plan, machines, base), machines, work, compute_with(profiles))
     check_plan(loaded.plan, loaded.cluster, loaded.jobs)
     return loaded
 
 
 def load_regular(
-    layout: str, job: str | None, cluster: str, jobs: str, settings: Sequence[str] | None, *, quiet: bool
+    layout: str,
+    job: str | None,
+    cluster: str,
+    jobs: str,
+    settings: Sequence[str] | None,
+    *,
+    quiet: bool,
+    profiles: Sequence[str] | None = None,
 ) -> Inputs:
     """The regular plan that a layout stands for, for the only job of a file or the one that is named."""
     regular = parse_regular(layout)
@@ -55,7 +69,7 @@ def load_regular(
         raise InputError(f"--layout is for one job, and there are {len(chosen)}", hint="name one with --job")
     own = regular_plan(regular, chosen[0], machines)
     plan = Plan({chosen[0].name: own}, idle_machines([own], [machine.name for machine in machines.machines]))
-    loaded = Inputs(plan, machines, (chosen[0],), ComputeModel(bundled_profiles()))
+    loaded = Inputs(plan, machines, (chosen[0],), compute_with(profiles))
     check_plan(loaded.plan, loaded.cluster, loaded.jobs)
     return loaded
 

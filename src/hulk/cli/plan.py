@@ -14,6 +14,7 @@ import typer
 
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.price import EngineOption, JsonOption
+from hulk.cli.profile import ProfileOption
 from hulk.cli.settings import SetOption, set_json, with_settings
 from hulk.cli.verbose import VerboseOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
@@ -87,6 +88,7 @@ def plan(
     target: ForOption = None,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    profile: ProfileOption = None,
     settings: SetOption = None,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
@@ -100,21 +102,20 @@ def plan(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.regular import check_jobs, formed, target_of
     from hulk.cli.wishes import broken_promises, objective_of, read_wishes
-    from hulk.cost.compute import ComputeModel
     from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
     from hulk.io.files import check_output
     from hulk.io.jobs_file import load_jobs
     from hulk.io.plan_file import save_plan
-    from hulk.io.profiles import bundled_profiles
+    from hulk.io.profiles import compute_with
 
     wanted = target_of(target, {"--engine": engine != "hulk", "--uniform": uniform, "--exact": exact})
     runner = with_headroom(engine_named(wanted.engine.name if wanted else engine), headroom)
     base, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     machines = with_settings(base, settings, quiet=as_json)
-    compute = ComputeModel(bundled_profiles())
+    compute = compute_with(profile)
     check_jobs(wanted, work, machines)
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)

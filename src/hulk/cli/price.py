@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.headroom import HeadroomOption
+from hulk.cli.profile import ProfileOption
 from hulk.cli.settings import SetOption, set_json
 from hulk.text import one_line
 
@@ -49,6 +50,7 @@ def price(
     engine: EngineOption = "hulk",
     headroom: HeadroomOption = None,
     anyway: AnywayOption = False,
+    profile: ProfileOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,9 +67,9 @@ def price(
     if plan is not None and job is not None:
         raise InputError("--job is for --layout", hint="leave it out: a plan file says which jobs it has")
     if layout is not None:
-        inputs = load_regular(layout, job, cluster, jobs, settings, quiet=as_json)
+        inputs = load_regular(layout, job, cluster, jobs, settings, quiet=as_json, profiles=profile)
     else:
-        inputs = load_inputs(plan or "", cluster, jobs, settings, quiet=as_json)
+        inputs = load_inputs(plan or "", cluster, jobs, settings, quiet=as_json, profiles=profile)
     announce_compilation()
     priced = price_anyway if anyway else price_plan
     result = priced(inputs.plan, inputs.cluster, inputs.jobs, compute=inputs.compute, engine=runner)

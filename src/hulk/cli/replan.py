@@ -11,6 +11,7 @@ import typer
 from hulk.cli.headroom import DEFAULT, PlanHeadroomOption
 from hulk.cli.plan import NoGnnOption
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.profile import ProfileOption
 from hulk.cli.settings import SetOption, set_json, with_settings
 from hulk.cli.verbose import VerboseOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT
@@ -50,6 +51,7 @@ def replan(
     no_gnn: NoGnnOption = False,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
+    profile: ProfileOption = None,
     settings: SetOption = None,
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
@@ -74,7 +76,7 @@ def replan(
 
     seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
     whole, work, joins = _read(cluster, jobs, joined or [])
-    inputs, machines = _split(plan, whole, with_settings(whole, settings, quiet=as_json), work, joins)
+    inputs, machines = _split(plan, whole, with_settings(whole, settings, quiet=as_json), work, joins, profile)
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
     if strangers:
@@ -128,24 +130,28 @@ def _read(cluster: str, jobs: str, joined: Sequence[str]) -> tuple[Cluster, tupl
 
 
 def _split(
-    plan: str, base: Cluster, whole: Cluster, jobs: tuple[Job, ...], joins: frozenset[str]
+    plan: str,
+    base: Cluster,
+    whole: Cluster,
+    jobs: tuple[Job, ...],
+    joins: frozenset[str],
+    profiles: Sequence[str] | None,
 ) -> tuple[Inputs, tuple[Machine, ...]]:
     """The plan, checked, with what it refers to, and the machines that join. Those that the plan knows already, since
     it was made when they joined, are part of the cluster. `base`: the whole cluster before anything was set."""
     from dataclasses import replace
 
     from hulk.cli.inputs import Inputs, read_plan
-    from hulk.cost.compute import ComputeModel
     from hulk.domain.check import check_plan
     from hulk.domain.plan import machines_used
-    from hulk.io.profiles import bundled_profiles
+    from hulk.io.profiles import compute_with
 
     old = read_plan(plan, whole, base)
     joins -= machines_used(old.jobs.values()).union(old.idle)
     here = replace(whole, machines=tuple(machine for machine in whole.machines if machine.name not in joins))
     check_plan(old, here, jobs)
     new = tuple(machine for machine in whole.machines if machine.name in joins)
-    return Inputs(old, here, jobs, ComputeModel(bundled_profiles())), new
+    return Inputs(old, here, jobs, compute_with(profiles)), new
 
 
 def to_json(result: Replan) -> dict[str, object]:

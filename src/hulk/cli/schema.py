@@ -15,9 +15,10 @@ class Format(StrEnum):
     JOBS = "jobs"
     PLAN = "plan"
     HOSTS = "hosts"
+    AGENTS = "agents"
 
 
-def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs, plan or hosts")]) -> None:
+def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs, plan, hosts or agents")]) -> None:
     """Print the JSON Schema of a file format, for editors and checkers."""
     from hulk.cli.screen import print_json
     from hulk.io.schema import schema as schema_of

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hulk.cli.price import ClusterOption, EngineOption, JobsOption, JsonOption, PlanArgument
+from hulk.cli.profile import ProfileOption
 from hulk.cli.settings import SetOption, set_json
 
 SeedOption = Annotated[int, typer.Option(help="seed of the jitter", min=0)]
@@ -25,6 +26,7 @@ def simulate(
     contention: ContentionOption = True,
     trace: TraceOption = None,
     engine: EngineOption = "hulk",
+    profile: ProfileOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,7 +44,7 @@ def simulate(
     from hulk.units import format_time
 
     runner = engine_named(engine)
-    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json)
+    inputs = load_inputs(plan, cluster, jobs, settings, quiet=as_json, profiles=profile)
     check_output(trace, "--trace")
     announce_compilation()
     by_name = {job.name: job for job in inputs.jobs}

@@ -55,3 +55,35 @@ def kept_results(layer: Layer) -> tuple[float, float]:
         else:
             whole += SAVED * size
     return split, whole
+
+
+def counted_results(layer: Layer) -> tuple[float, float]:
+    """The same where products are counted one by one, as `hulk run` does: the first, the third and so on. Queries, keys
+    and values may be one product or three; whatever keeps more is taken."""
+    attention, _ = kept_results(replace(layer, matmuls=tuple(m for m in layer.matmuls if not m.weight)))
+    found = []
+    for joined in (True, False):
+        kept = _in_turn(layer, joined=joined)[::2]
+        split = sum(size for size, divided in kept if divided)
+        found.append((attention + split, sum(size for size, divided in kept if not divided)))
+    return max(found, key=sum)
+
+
+def _in_turn(layer: Layer, *, joined: bool) -> list[tuple[float, bool]]:
+    """Elements of the results of products with weights, one after the other, and whether ranks split them."""
+    result: list[tuple[float, bool]] = []
+    for i, matmul in enumerate(layer.matmuls):
+        if not matmul.weight:
+            continue
+        divided = matmul.split is Split.COLUMNS
+        each = matmul.rows * matmul.batch
+        after = layer.matmuls[i + 1 :]
+        out = next((m for m in after if m.weight and m.split is Split.INNER), None)
+        if divided and out is not None and after[0] is out and matmul.columns == 2 * out.inner:  # a gate beside it
+            result += [(each * out.inner, True)] * 2
+        elif divided and not joined and not after[0].weight and out is not None and matmul.columns > out.inner:
+            others = each * (matmul.columns - out.inner) / 2
+            result += [(each * out.inner, True), (others, True), (others, True)]
+        else:
+            result.append((each * matmul.columns, divided))
+    return result

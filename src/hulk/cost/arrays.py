@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner
+from hulk.cost.compiled import inner, maker, plain
 from hulk.domain.options import COLUMN, SPACE, Sharding, Sync, Within
 
 Floats = NDArray[np.float64]
@@ -33,6 +33,7 @@ class Rules(NamedTuple):
     step_overhead: float
     hop_overhead: float
     flow_per_rank: bool
+    overlap_shards: bool
     overlap_sync: bool
     swaps: bool
     shares_once: bool
@@ -123,6 +124,37 @@ class Durations(NamedTuple):
     set_seconds: Floats
     set_wait: Floats  # the part of it that is latency
     tie_seconds: Floats  # adding up shared parameters with the pipeline's first stage; at 0: once for all who have them
+
+
+@maker
+def durations_for(stages: int) -> Durations:
+    """Room for the durations of a plan of that many stages."""
+    per_stage, per_set = np.zeros((11, stages)), np.zeros((3, stages))
+    first, last = np.zeros((2, stages), np.int64)
+    return Durations(
+        forward=per_stage[0],
+        backward=per_stage[1],
+        latency=per_stage[2],
+        send_forward=per_stage[3],
+        send_backward=per_stage[4],
+        rate=per_stage[5],
+        blocking=np.zeros(stages, np.bool_),
+        params=per_stage[6],
+        held=per_stage[7],
+        peak=per_stage[8],
+        memory=per_stage[9],
+        update=per_stage[10],
+        set_first=first,
+        set_last=last,
+        set_size=per_set[0],
+        set_seconds=per_set[1],
+        set_wait=per_set[2],
+        tie_seconds=np.zeros(stages),
+    )
+
+
+empty_durations = plain(durations_for)
+"""The same for Python."""
 
 
 @inner

@@ -24,6 +24,7 @@ class Engine:
     """An engine's behaviour.
 
     offers           for options of a plan, by name, the values that it can do; all where none are given
+    searched         the same for those that a search goes through, where they are fewer
     blocking_above   bytes one rank sends above which a transfer blocks sender and receiver until it is through; smaller
                      ones, and all with infinity, overlap with compute
     message_overhead seconds a transfer costs besides the wire (launches, metadata, the host's part)
@@ -32,6 +33,8 @@ class Engine:
                      gradients' norm, and reads the next batch)
     flow_per_rank    whether each tensor parallel rank sends its slice of an activation in a flow of its own, so that as
                      many flows share the way; otherwise one flow carries it all
+    overlap_shards   whether gathers and scatters of what is sharded go on while layers compute; otherwise passes take
+                     their time as well
     overlap_sync     whether a set of layers starts to sync once the last backward has passed it, not only after the
                      whole stage is done
     fused_kernels    whether memory-bound operations are joined into few kernels, by hand or by a compiler
@@ -64,6 +67,7 @@ class Engine:
 
     name: str
     offers: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    searched: Mapping[str, Collection[Any]] = field(default_factory=dict)
     blocking_above: float = float("inf")
     message_overhead: float = 0.0
     pass_overhead: float = 0.0
@@ -75,6 +79,7 @@ class Engine:
     power_limited: bool = False
     gradient_held: Mapping[Precision, int] = field(default_factory=dict)
     logit_bytes: tuple[float, float] | None = None
+    overlap_shards: bool = True
     overlap_sync: bool = True
     wire_gradient: int | None = 4
     bucket: float | None = None
@@ -90,6 +95,11 @@ class Engine:
     reserve: float = 1.5 * GIB
     reserve_of: Mapping[str, float] = field(default_factory=dict)
     ring_share_of: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def tried(self) -> Mapping[str, Collection[Any]]:
+        """For options of a plan, by name, the values that a search goes through; all where none are given."""
+        return {**self.offers, **self.searched}
 
     def wire_bytes(self, precision: Precision) -> int:
         """Bytes of a gradient element on its way between replicas."""
@@ -120,10 +130,12 @@ _OWN_SLACK = 0.01
 HEADROOM = 0.03
 """Share of a GPU's memory that `hulk plan` and `hulk replan` leave free unless asked for another: memory may be that
 much more than predicted (docs/accuracy.md)."""
-# `hulk run`. Overheads are what Python, torch's schedule and gloo's copies cost the host, measured on two cores.
+# `hulk run`. Overheads are what Python, torch's schedule and gloo's copies cost the host, measured on two cores. It can
+# do all that a plan can say. A search goes through what pays between regions; more is for those who ask for it. Weights
+# are gathered ahead, and on GPUs torch spreads gradients meanwhile; neither was measured, so neither is counted on.
 HULK = Engine(
     name="hulk",
-    offers={
+    searched={
         "recompute": (Recompute.NONE, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
         "shard_within": (Within.EVERYWHERE,),
@@ -138,6 +150,7 @@ HULK = Engine(
     sends_weights=True,
     rolls=True,
     dropout=False,
+    overlap_shards=False,
     lean=True,
     slack=_OWN_SLACK,
     reserve_of=_OWN_RESERVE,

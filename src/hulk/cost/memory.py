@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hulk.cost.again import again, kept_results
+from hulk.cost.again import again, counted_results, kept_results
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.layers.operations import MASK_ELEMENTS
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
-from hulk.domain.model import Layer, LayerKind
+from hulk.domain.model import Layer, LayerKind, Split
 from hulk.domain.options import Options, Recompute, Sharding
 
 GRADIENT_BYTES = 4
@@ -73,9 +73,11 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options
     is a layer's gradient where gradients are.
     """
     memory = _activations(layer, input_elements, job, options, engine)
-    if options.sequence_parallel:
+    if options.sequence_parallel and not (engine.lean and layer.kind is not LayerKind.BLOCK):
         held, peak = memory.held_split + memory.held_whole, memory.peak_split + memory.peak_whole
         memory = LayerMemory(held, 0.0, peak, 0.0)
+        if engine.lean:
+            memory = _gathered(memory, layer, job, options)
     passing = _passing_bytes(job, options, engine)
     if not passing:
         return memory
@@ -86,9 +88,21 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options
     )
 
 
+def _gathered(memory: LayerMemory, layer: Layer, job: Job, options: Options) -> LayerMemory:
+    """Hulk's own runtime keeps the whole of what it has gathered for products over columns, where it would keep a part
+    of it; what is computed again is gathered again."""
+    inputs = [m for m in layer.matmuls if m.weight and m.split is Split.COLUMNS]
+    whole = sum(m.rows * m.inner for m in inputs) * job.precision.bytes * options.microbatch_size
+    if options.recompute in (Recompute.OPERATIONS, Recompute.FULL):
+        return replace(memory, peak_whole=memory.peak_whole + whole)
+    return replace(memory, held_whole=memory.held_whole + whole, held_split=max(memory.held_split - whole, 0.0))
+
+
 def _passing_bytes(job: Job, options: Options, engine: Engine) -> float:
-    """Bytes a parameter of a layer that stand in memory while its passes run, beside what its holder keeps."""
-    weights, gradient = 2.0 * job.precision.bytes, float(engine.wire_bytes(job.precision))
+    """Bytes a parameter of a layer that stand in memory while its passes run, beside what its holder keeps. Hulk's own
+    runtime, torch's FSDP, copies weights out of what it has gathered, and a gradient into what it sends."""
+    own = job.precision.bytes if engine.lean else 0
+    weights, gradient = 2.0 * job.precision.bytes + own, float(engine.wire_bytes(job.precision)) + own
     match options.sharding:
         case Sharding.PARAMETERS:
             return weights + gradient
@@ -118,8 +132,16 @@ def state_of(job: Job, options: Options, engine: Engine, holders: int) -> State:
     return State(
         weights=weight_bytes(job.precision, 0) / share(Sharding.PARAMETERS),
         gradients=engine.gradient_bytes(job.precision) / share(Sharding.GRADIENTS),
-        optimizer=optimizer_bytes(job.precision, job.optimizer) / share(Sharding.OPTIMIZER),
+        optimizer=(optimizer_bytes(job.precision, job.optimizer) + _part_bytes(job, options, engine))
+        / share(Sharding.OPTIMIZER),
     )
+
+
+def _part_bytes(job: Job, options: Options, engine: Engine) -> float:
+    """Bytes a parameter of the part that a holder updates, where that is none of its weights: Hulk's own runtime
+    gathers weights of parts in fp32, which 16-bit weights have as their fp32 copy in any case."""
+    apart = engine.lean and options.sharding is Sharding.GRADIENTS and job.precision.bytes == GRADIENT_BYTES
+    return float(GRADIENT_BYTES) if apart else 0.0
 
 
 def shared_out(job: Job, options: Options, engine: Engine) -> tuple[float, float]:
@@ -147,7 +169,8 @@ def _activations(layer: Layer, input_elements: float, job: Job, options: Options
     held_split = (layer.held_split * size + scores) * microbatch
     held_whole = (layer.held_whole * size + layer.mask_bytes) * microbatch
     if engine.lean:
-        return _scaled(_own(layer, input_elements, job, options, held_split, held_whole), engine.slack)
+        plain = LayerMemory(held_split, held_whole, scores * microbatch, 0.0)
+        return _scaled(_own(layer, input_elements, job, options, plain), engine.slack)
     if layer.kind is LayerKind.HEAD:
         if engine.logit_bytes is not None:
             held, moment = (bytes_each * layer.logits * microbatch for bytes_each in engine.logit_bytes)
@@ -165,16 +188,11 @@ def _activations(layer: Layer, input_elements: float, job: Job, options: Options
     return LayerMemory(split, whole, held_split - split, max(held_whole - whole, 0.0))
 
 
-def _own(
-    layer: Layer,
-    input_elements: float,
-    job: Job,
-    options: Options,
-    held_split: float,
-    held_whole: float,
-) -> LayerMemory:
-    """What `hulk.runtime` keeps: logits once, in their own format, and the temporaries of backward."""
+def _own(layer: Layer, input_elements: float, job: Job, options: Options, plain: LayerMemory) -> LayerMemory:
+    """What `hulk.runtime` keeps: logits once, in their own format, and the temporaries of backward. `plain`: what an
+    engine keeps that computes nothing again, and for a moment its scores."""
     size, microbatch = job.precision.bytes, options.microbatch_size
+    held_split, held_whole = plain.held_split, plain.held_whole
     weight = layer.moment_once * size
     moment_split, moment_whole = layer.moment_split * size * microbatch, layer.moment_whole * size * microbatch
     if layer.kind is LayerKind.HEAD:
@@ -184,15 +202,21 @@ def _own(
         hole = HOLE * logits if columns % PADDED else 0.0
         chunk = 2.0 * 4.0 * min(logits / size, LOSS_CHUNK)
         return LayerMemory(logits + padded, held_whole, hole + max(chunk, weight), moment_whole)
+    single = 0.0
     if size == 4 and not job.attention.writes_scores:
-        held_split += layer.held_single * size * microbatch
+        single = layer.held_single * size * microbatch
     if layer.kind is LayerKind.EMBEDDING:  # what it gives is counted by the layer that takes it, or as sent
         held_whole = max(held_whole - layer.output * size * microbatch, 0.0)
     once = layer.held_once * size
-    if options.recompute is Recompute.FULL and layer.kind is LayerKind.BLOCK:
-        kept = input_elements * size * microbatch
-        return LayerMemory(once, kept, held_split + moment_split + weight, max(held_whole - kept, 0.0) + moment_whole)
-    return LayerMemory(held_split + once, held_whole, moment_split + weight, moment_whole)
+    recompute = options.recompute if layer.kind is LayerKind.BLOCK else Recompute.NONE
+    if recompute in (Recompute.NONE, Recompute.ATTENTION):
+        again = single + plain.peak_split if recompute is Recompute.ATTENTION else 0.0
+        held = held_split + single - again
+        return LayerMemory(held + once, held_whole, moment_split + weight + again, moment_whole)
+    kept_split, kept_whole = (0.0, 0.0) if recompute is Recompute.FULL else counted_results(layer)
+    split, whole = kept_split * size * microbatch, (input_elements + kept_whole) * size * microbatch
+    again = max(held_split + single - split, 0.0)
+    return LayerMemory(split + once, whole, again + moment_split + weight, max(held_whole - whole, 0.0) + moment_whole)
 
 
 def _scaled(memory: LayerMemory, slack: float) -> LayerMemory:

@@ -40,7 +40,8 @@ def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, shares: Sequence
         for a, b in pairwise(pipeline.stages):
             there_and_back = cluster.egress(a.machine, b.machine) + cluster.egress(b.machine, a.machine)
             egress += float(tables.cut[a.last]) * pipeline.microbatches * there_and_back
-    sends = plain(sends_weights)(tables, plan.options.shard_optimizer, len(plan.pipelines))
+    everywhere = plan.options.shard_within is Within.EVERYWHERE  # what stays within a region costs nothing
+    sends = everywhere and plain(sends_weights)(tables, plan.options.has_owners, len(plan.pipelines))
     machines = [stage.machine for stage in plan.stages]
     for share in shares:
         times = 1.0 if share.layers is None else passes_over(tables, plan, share)

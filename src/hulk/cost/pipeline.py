@@ -102,12 +102,13 @@ def _do_all(passes: Passes, microbatches: int, run: _Run) -> None:
     while left > 0:
         before = left
         for s in range(stages):
-            while run.done[s] < 2 * microbatches:
-                position = run.done[s]
+            is_blocked = (s + 1 < stages and passes.blocking[s]) or (s > 0 and passes.blocking[s - 1])
+            position = run.done[s]
+            end = run.ends[s, position - 1] if position > 0 else 0.0
+            while position < 2 * microbatches:
                 is_forward, m = pass_at(position, passes.warmup[s], microbatches)
-                start = 0.0
-                if position > 0:
-                    start = run.ends[s, position - 1]
+                start = end
+                if is_blocked and position > 0:
                     # A blocking send of the pass before must have been taken by its receiver.
                     was_forward, last = pass_at(position - 1, passes.warmup[s], microbatches)
                     if was_forward and s + 1 < stages and passes.blocking[s]:
@@ -141,7 +142,8 @@ def _do_all(passes: Passes, microbatches: int, run: _Run) -> None:
                         run.free_backward[s - 1] = max(end, run.free_backward[s - 1]) + passes.send_backward[s - 1]
                         run.gradient[s - 1, m] = run.free_backward[s - 1] + passes.latency[s - 1]
                 run.ends[s, position] = end
-                run.done[s] += 1
+                position += 1
+                run.done[s] = position
                 left -= 1
         if left == before:
             raise RuntimeError("the schedule cannot go on")  # cannot happen: orders are consistent between stages

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hulk.cost import step
-from hulk.cost.arrays import BLOCKED, TOO_BIG, UNLIKE, Durations, Encoded
+from hulk.cost.arrays import BLOCKED, TOO_BIG, UNLIKE, Durations, Encoded, empty_durations
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.report import Infeasible, Obstacle
 from hulk.cost.sums import Share, shares
-from hulk.cost.tables import Book, Hosts, empty_durations, encode, make_book
+from hulk.cost.tables import Book, Hosts, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import COLUMN, SPACE, Options, plain_value

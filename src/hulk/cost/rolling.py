@@ -19,6 +19,7 @@ from hulk.cost.prepared import Prepared
 STEPS, COUNTED = 6, 3
 """How many steps are played, and over how many of the last ones the time of one is taken."""
 _SAME = 1 + 1e-9
+_REPEATED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def steady_seconds(prepared: Sequence[Prepared], first: Stretch, step: Callable[
         return seconds
     passed = np.zeros(len(rows))  # when the present step's own 0 is
     ends = np.zeros((STEPS, len(rows)))
-    now = first
+    now, before = first, np.zeros_like(first.done)
     for k in range(STEPS):
         if k > 0:
             begin = np.zeros_like(first.done)
@@ -73,7 +74,10 @@ def steady_seconds(prepared: Sequence[Prepared], first: Stretch, step: Callable[
                     base = now.done[job.firsts].min()
                     begin[job.own] = np.maximum(now.done[job.own] - base, 0.0)
                     passed[j] += base
-            now = step(begin)
+            # Stages that begin as they did the step before do all as they did then: that step need not be played.
+            if np.abs(begin - before).max() > _REPEATED * max(seconds):
+                now = step(begin)
+            before = begin
         ends[k] = [passed[j] + now.done[job.own].max() for j, job in enumerate(rows)]
     steady = (ends[-1] - ends[-1 - COUNTED]) / COUNTED
     return [float(steady[j]) if waits[j] else seconds[j] for j in range(len(rows))]

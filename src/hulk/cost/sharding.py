@@ -3,7 +3,7 @@
 A pass of a layer gathers its weights while the layer before is computed (FSDP, ZeRO stage 3); backward spreads a
 layer's gradient over the holders while the next layer is computed (stage 2 as well). So a pass takes as long as the
 longer of the two, computing and moving, and the first layer's gather shows. What is left after the last backward is the
-last layer's gradient.
+last layer's gradient. An engine that does not overlap takes the sum of the two.
 
 Where each region or machine has all of it, passes wait for the holders there alone, and gradients are added up among
 all holders after the last backward, as without sharding.
@@ -33,7 +33,7 @@ _HALF = 0.5
 
 
 @inner
-def _is_near(tables: Tables, plan: Encoded, n: int, m: int) -> bool:
+def is_near(tables: Tables, plan: Encoded, n: int, m: int) -> bool:
     """Whether two stages split what is sharded."""
     if plan.options[WITHIN] == EVERYWHERE:
         return True
@@ -42,19 +42,26 @@ def _is_near(tables: Tables, plan: Encoded, n: int, m: int) -> bool:
     return bool(plan.machine[n] == plan.machine[m])
 
 
+@inner
+def shards_of_all(plan: Encoded) -> int:
+    """In how many parts every stage's state is split, where that is the same for all; 0 where it is not. Compiled code
+    that goes through many stages asks once: a call is handed all tables."""
+    if plan.options[SHARD] == 0:
+        return 1
+    return plan.microbatches.shape[0] if plan.options[WITHIN] == EVERYWHERE else 0
+
+
 @lean
 def shards_of(tables: Tables, plan: Encoded, p: int, n: int) -> int:
     """In how many parts what stage n of pipeline p holds is split. Pipelines that split it are cut alike, so holders
     stand at the same place in each."""
-    replicas = plan.microbatches.shape[0]
-    if plan.options[SHARD] == 0:
-        return 1
-    if plan.options[WITHIN] == EVERYWHERE:
-        return replicas
+    of_all = shards_of_all(plan)
+    if of_all > 0:
+        return of_all
     at, shards = n - plan.starts[p], 0
-    for other in range(replicas):
+    for other in range(plan.microbatches.shape[0]):
         m = plan.starts[other] + at
-        if m < plan.starts[other + 1] and _is_near(tables, plan, n, m):
+        if m < plan.starts[other + 1] and is_near(tables, plan, n, m):
             shards += 1
     return shards
 
@@ -82,7 +89,7 @@ def _around(tables: Tables, plan: Encoded, holders: Ints, p: int, size: float) -
     near = np.empty(holders.shape[0], np.int64)
     count = 0
     for i in range(holders.shape[0]):
-        if _is_near(tables, plan, holders[p], holders[i]):
+        if is_near(tables, plan, holders[p], holders[i]):
             near[count] = holders[i]
             count += 1
     near = near[:count]
@@ -102,6 +109,7 @@ def stretch_passes(tables: Tables, plan: Encoded, out: Durations, sets: int) -> 
     """Make every stage's passes as long as what it moves meanwhile. Among all holders, leave of the gradient sets what
     is added up after the last backward; where each region or machine has all of it, they stay as they are."""
     gathers, in_groups = plan.options[SHARD] >= PARAMETERS, plan.options[WITHIN] != EVERYWHERE
+    overlap = tables.rules.overlap_shards
     stages = plan.starts[-1]
     there, back, first = np.zeros((3, stages))
     holders = plan.starts[:-1].copy()
@@ -117,6 +125,8 @@ def stretch_passes(tables: Tables, plan: Encoded, out: Durations, sets: int) -> 
             gather = wire * tables.weight_bytes / tables.wire_bytes + layers * wait if gathers else 0.0
             there[n] += gather
             back[n] += gather + wire + layers * wait
+            if not overlap and not in_groups:  # the last layer's gradient comes after the last backward
+                back[n] -= wire / layers + wait
             if out.set_first[i] == plan.first[n]:
                 first[n] = gather / layers
         if not in_groups:
@@ -124,5 +134,9 @@ def stretch_passes(tables: Tables, plan: Encoded, out: Durations, sets: int) -> 
             out.set_seconds[i] = wire / layers + wait
             out.set_wait[i] = wait
     for n in range(stages):
-        out.forward[n] = max(out.forward[n], there[n]) + first[n]
-        out.backward[n] = max(out.backward[n], back[n])
+        if overlap:
+            out.forward[n] = max(out.forward[n], there[n]) + first[n]
+            out.backward[n] = max(out.backward[n], back[n])
+        else:
+            out.forward[n] += there[n]
+            out.backward[n] += back[n]

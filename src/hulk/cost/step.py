@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from hulk.cost.arrays import BLOCKED, FITS, SHARD, TOO_BIG, Durations, Encoded, Floats, Tables, transfer_seconds
+from hulk.cost.arrays import (
+    BLOCKED,
+    FITS,
+    PARAMETERS,
+    SHARD,
+    TOO_BIG,
+    Durations,
+    Encoded,
+    Floats,
+    Tables,
+    durations_for,
+    transfer_seconds,
+)
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
 from hulk.cost.pipeline import Passes, backward_position, run_pipeline
-from hulk.cost.sharding import shards_of
+from hulk.cost.sharding import shards_of, shards_of_all
 from hulk.cost.sharing import hold_back, resources_of
 from hulk.cost.sync import sends_weights
 from hulk.cost.sync_times import gradient_sets, sync_ends, tie_seconds, weights_ends
@@ -54,11 +66,11 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
 @lean
 def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out` but for the gradients' sets. Returns (FITS, 0, 0), or as `durations` does."""
-    replicas = plan.microbatches.shape[0]
+    replicas, of_all = plan.microbatches.shape[0], shards_of_all(plan)
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         for n in range(begin, end):
-            shards = shards_of(tables, plan, p, n)
+            shards = of_all if of_all > 0 else shards_of(tables, plan, p, n)
             k, a, b, t = plan.kind[n], plan.first[n], plan.last[n], plan.ranks[n]
             out.forward[n] = tables.forward[k, b + 1] - tables.forward[k, a] + tables.rules.pass_overhead
             out.backward[n] = tables.backward[k, b + 1] - tables.backward[k, a] + tables.rules.pass_overhead
@@ -121,7 +133,7 @@ def step_seconds(
     done = np.empty(plan.starts[replicas])
     for n in range(done.shape[0]):
         done[n] = sync_end[n] + out.update[n]
-    if sends_weights(tables, plan.options[SHARD] > 0, replicas):
+    if sends_weights(tables, 0 < plan.options[SHARD] < PARAMETERS, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
     total = 0.0
     for p in range(replicas):
@@ -198,8 +210,15 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
 
 
 @kernel
-def seconds_of(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
-    """Seconds of a step, or −1 where the plan cannot run. `scratch` is [2, N]."""
+def seconds_of(tables: Tables, plan: Encoded) -> float:
+    """Seconds of a step, or −1 where the plan cannot run."""
+    stages = plan.machine.shape[0]
+    return seconds_in(tables, plan, durations_for(stages), np.zeros((2, stages)))
+
+
+@maker
+def seconds_in(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
+    """The same with room to work in, which has the plan's durations then; `scratch` is [2, N]."""
     status, sets, _ = durations(tables, plan, out)
     if status != FITS:
         return -1.0

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hulk.cost.arrays import BY_REGION, SYNC, Durations, Encoded, Tables
+from hulk.cost.arrays import BY_REGION, EVERYWHERE, SYNC, WITHIN, Durations, Encoded, Tables
 from hulk.cost.compiled import plain
+from hulk.cost.sharding import is_near
 from hulk.cost.sync import buckets_of, chain_up, holders_of, is_apart, shared_bytes, shared_holders, tied_bytes
 
 
@@ -97,16 +98,17 @@ def by_region(tables: Tables, plan: Encoded, members: Sequence[int]) -> tuple[tu
 
 
 def owned(tables: Tables, plan: Encoded, wanted: Sequence[Share]) -> list[dict[int, float]]:
-    """For each share, the bytes that each member updates for all where the optimizer is sharded. As
-    `hulk.runtime.entries.owners` deals parameters out, each to the holder with the least so far; here in pieces of a
-    layer."""
+    """For each share, the bytes that each member updates for all near it where the optimizer is sharded. As
+    `hulk.runtime.shards` deals parameters out, each to the holder with the least so far; here in pieces of a layer."""
     load = np.zeros(len(plan.first))
+    groups = [_groups(tables, plan, share.members) for share in wanted]
     result: list[dict[int, float]] = [{} for _ in wanted]
 
     def give(index: int, size: float) -> None:
-        n = min(wanted[index].members, key=lambda member: (load[member], member))
-        load[n] += size
-        result[index][n] = result[index].get(n, 0.0) + size
+        for group in groups[index]:
+            n = min(group, key=lambda member: (load[member], member))
+            load[n] += size
+            result[index][n] = result[index].get(n, 0.0) + size
 
     if tables.shared and wanted:  # apart, or with the first layers: the last share either way
         give(len(wanted) - 1, float(plain(shared_bytes)(tables)))
@@ -119,3 +121,17 @@ def owned(tables: Tables, plan: Encoded, wanted: Sequence[Share]) -> list[dict[i
                 if part > 0:
                     give(index, part * tables.wire_bytes)
     return result
+
+
+def _groups(tables: Tables, plan: Encoded, members: Sequence[int]) -> list[list[int]]:
+    """Members by whom they split with what is sharded."""
+    if plan.options[WITHIN] == EVERYWHERE:
+        return [list(members)]
+    found: list[list[int]] = []
+    for n in members:
+        group = next((group for group in found if plain(is_near)(tables, plan, group[0], n)), None)
+        if group is None:
+            found.append([n])
+        else:
+            group.append(n)
+    return found

@@ -188,6 +188,6 @@ def still_to_do(tables: Tables, plan: Encoded, n: int, lowest: int, last: int, p
 
 
 @inlined
-def sends_weights(tables: Tables, shard_optimizer: bool, replicas: int) -> bool:
+def sends_weights(tables: Tables, has_owners: bool, replicas: int) -> bool:
     """Whether owners send what they have updated to all other holders, after sums that everyone has."""
-    return shard_optimizer and tables.rules.sends_weights and replicas > 1
+    return has_owners and tables.rules.sends_weights and replicas > 1

@@ -27,7 +27,7 @@ from hulk.cost.arrays import (
     transfer_seconds,
 )
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
-from hulk.cost.sharding import first_unlike, stretch_passes
+from hulk.cost.sharding import first_unlike, is_near, stretch_passes
 from hulk.cost.sharing import Resources, pass_through, resource_at
 from hulk.cost.sync import (
     buckets_of,
@@ -38,6 +38,7 @@ from hulk.cost.sync import (
     is_apart,
     move_to,
     rails_of,
+    set_bytes,
     shared_bytes,
     shared_holders,
     still_to_do,
@@ -310,13 +311,15 @@ def _sum_in_pipelines(tables: Tables, plan: Encoded, out: Durations, shared: Res
 @maker
 def weights_ends(tables: Tables, plan: Encoded, out: Durations, sets: int, shared: Resources, done: Floats) -> None:
     """Move on `done`, when a stage has updated what it owns, to when it has from the others what they own: as many
-    parameters each; what layers share, the first who has it. They send it to everyone, bucket by bucket, after word
-    that it is expected."""
+    parameters each; what layers share, the first who has it. They send it to everyone near, bucket by bucket, after
+    word that it is expected."""
+    apart = is_apart(tables, plan)
     holders = plan.starts[1:] - 1
     for i in range(sets - 1, -1, -1):
         move_to(plan, holders, out.set_first[i])
-        _hand_round(tables, plan, shared, holders, out.set_size[i], holders.shape[0], done)
-    if is_apart(tables, plan):
+        size = set_bytes(tables, out.set_first[i], out.set_last[i], apart)
+        _hand_round(tables, plan, shared, holders, size, holders.shape[0], done)
+    if apart:
         _hand_round(tables, plan, shared, shared_holders(tables, plan), shared_bytes(tables), _ONE, done)
 
 
@@ -324,15 +327,21 @@ def weights_ends(tables: Tables, plan: Encoded, out: Durations, sets: int, share
 def _hand_round(
     tables: Tables, plan: Encoded, shared: Resources, members: Ints, size: float, owners: int, done: Floats
 ) -> None:
-    """The first so many of the members own a share of `size` bytes each and send it to all others."""
-    buckets, part = buckets_of(tables, size), size / owners
+    """The first so many of the members own a share of `size` bytes each and send it to all others; where each region or
+    machine has all of it, those near each other share it."""
+    buckets, part, in_groups = buckets_of(tables, size), size / owners, plan.options[WITHIN] != EVERYWHERE
     before = done[members]
     at = before.max()
     for j in range(members.shape[0]):
         b = members[j]
+        if in_groups:
+            near = 0
+            for i in range(owners):
+                near += is_near(tables, plan, members[i], b)
+            part = size / max(near, 1)
         for i in range(owners):
             a = members[i]
-            if a == b:
+            if a == b or (in_groups and not is_near(tables, plan, a, b)):
                 continue
             wait, wire = transfer_seconds(tables, plan, a, b, part, min(plan.ranks[a], plan.ranks[b]))
             through = pass_through(tables, plan, shared, a, b, part, at) - at

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hulk.cost.again import again
-from hulk.cost.arrays import Durations, Encoded, Floats, Ints, Rules, Tables
+from hulk.cost.arrays import Encoded, Floats, Ints, Rules, Tables
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
@@ -134,6 +134,7 @@ def _rules(engine: Engine) -> Rules:
         step_overhead=engine.step_overhead,
         hop_overhead=engine.hop_overhead,
         flow_per_rank=engine.flow_per_rank,
+        overlap_shards=engine.overlap_shards,
         overlap_sync=engine.overlap_sync,
         swaps=engine.swaps,
         shares_once=engine.shares_once,
@@ -303,32 +304,4 @@ def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
             ]
         ),
         options=np.array(codes_of(plan.options)),
-    )
-
-
-def empty_durations(stages: int) -> Durations:
-    """Room for the durations of a plan of that many stages."""
-
-    def floats() -> Floats:
-        return np.zeros(stages)
-
-    return Durations(
-        forward=floats(),
-        backward=floats(),
-        latency=floats(),
-        send_forward=floats(),
-        send_backward=floats(),
-        rate=floats(),
-        blocking=np.zeros(stages, bool),
-        params=floats(),
-        held=floats(),
-        peak=floats(),
-        memory=floats(),
-        update=floats(),
-        set_first=np.zeros(stages, np.int64),
-        set_last=np.zeros(stages, np.int64),
-        set_size=floats(),
-        set_seconds=floats(),
-        set_wait=floats(),
-        tie_seconds=floats(),
     )

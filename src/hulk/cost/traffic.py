@@ -16,6 +16,7 @@ import numpy as np
 from hulk.cost.arrays import transfer_seconds
 from hulk.cost.compiled import plain
 from hulk.cost.prepared import Prepared
+from hulk.cost.sharding import is_near
 from hulk.cost.sums import Share, owned
 from hulk.cost.sync import chain_pieces, rails_of, sends_weights, still_to_do
 from hulk.domain.cluster import Cluster
@@ -241,13 +242,14 @@ class _Sums:
         self._set_busy(arrived)
 
     def add_weights(self, share: Share, parts: dict[int, float]) -> None:
-        """Updated weights, from each owner to all other holders."""
+        """Updated weights, from each owner to all other holders near it."""
+        tables, encoded = self._prepared.book.tables, self._prepared.encoded
         after = {n: list(self._busy[n]) for n in share.members}
         arrived = {}
         for n in share.members:
-            senders = [m for m in parts if m != n]
+            senders = {m: size for m, size in parts.items() if m != n and plain(is_near)(tables, encoded, m, n)}
             if senders:
-                phases = self._traffic.handed_round(parts, n, share.buckets)
+                phases = self._traffic.handed_round(senders, n, share.buckets)
                 rows = tuple(sorted({n, *senders}))
                 before = tuple(sorted({number for m in rows for number in after[m]}))
                 self.found.append(Sum(len(self.found), phases, (), before, (n,), share.layers, updates=rows))
@@ -331,7 +333,7 @@ def sums_of(prepared: Prepared, traffic: Traffic) -> list[Sum]:
             if count:
                 part = count / share.buckets
                 sums.add_up(share, part, _moments(prepared, share, 0.0 if is_last else part), count)
-    if plain(sends_weights)(tables, prepared.plan.options.shard_optimizer, len(prepared.plan.pipelines)):
+    if plain(sends_weights)(tables, prepared.plan.options.has_owners, len(prepared.plan.pipelines)):
         sums.forget()
         parts = owned(tables, prepared.encoded, wanted)
         for share, its in zip(wanted, parts, strict=True):

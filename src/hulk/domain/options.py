@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntFlag
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -41,6 +42,11 @@ class Options:
     def shard_optimizer(self) -> bool:
         """Whether holders of the same layers split the optimizer's state, whatever else they split."""
         return self.sharding is not Sharding.NONE
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether weights are whole where the optimizer's state is not, so that who updates some must hand them on."""
+        return self.sharding in (Sharding.OPTIMIZER, Sharding.GRADIENTS)
 
 
 class Shape(NamedTuple):
@@ -275,6 +281,13 @@ def plain_value(value: Any) -> Any:
 
 def normal(options: Options, shape: Shape) -> Options:
     """The options with the normal value wherever pipelines of this shape, or other options, leave one no effect."""
+    # Searches ask by the hundred thousand: the least pipelines that have what these have stand for them.
+    replicas = min(shape.replicas, 2)
+    return _normal(options, Shape(replicas, replicas + (shape.stages > shape.replicas), min(shape.ranks, 2)))
+
+
+@lru_cache(maxsize=4096)
+def _normal(options: Options, shape: Shape) -> Options:
     for choice in SPACE:
         if not choice.needs.met(shape) or (choice.moot and choice.moot(options)):
             options = replace(options, **{choice.name: choice.values[0]})

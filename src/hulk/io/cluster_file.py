@@ -29,6 +29,7 @@ _MAX_EXTENDS = 8
 Latency = Annotated[Stated, Quantity(Dimension.TIME, "120 ms", most=60.0, zero=True, stated=True)]
 FlowBandwidth = Annotated[Stated, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0, stated=True)]
 Cards = Annotated[Several, Quantity(Dimension.BANDWIDTH, "200 Gbit/s", most=1e14, least=1.0, several=MAX_CARDS)]
+PlainLatency = Annotated[float, Quantity(Dimension.TIME, "120 ms", most=60.0, zero=True)]
 Bandwidth = Annotated[float, Quantity(Dimension.BANDWIDTH, "25 Gbit/s", most=1e14, least=1.0)]
 Memory = Annotated[float, Quantity(Dimension.SIZE, "80 GiB", most=1e14, least=2.0**20)]
 Price = Annotated[float, Quantity(Dimension.HOURLY, "16 $/h", most=1e4, zero=True)]
@@ -75,6 +76,15 @@ class MachineEntry(Entry):
     """Price of the whole machine; the GPU type's price times the GPUs if not given."""
 
 
+class SpreadEntry(Entry):
+    """Between which two figures most of what was measured lies (from the 10th to the 90th of a hundred)."""
+
+    latency: Annotated[list[PlainLatency], Field(min_length=2, max_length=2)] | None = None
+    """The lower and the higher one."""
+    bandwidth: Annotated[list[Bandwidth], Field(min_length=2, max_length=2)] | None = None
+    """The lower and the higher one."""
+
+
 class LinkEntry(Entry):
     """What connects two machines, machine groups or regions (`between`), or those of one region or group (`inside`).
 
@@ -95,12 +105,17 @@ class LinkEntry(Entry):
     """Price of a byte sent over it, where it is not the region's usual."""
     blocked: Flag = False
     """The two ends cannot talk to each other."""
+    measured: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
+    """The day on which this was measured, as 2026-11-30; `hulk probe` writes it."""
+    spread: SpreadEntry | None = None
+    """How far measurements lay apart; `hulk probe` writes it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> LinkEntry:
         if (self.between is None) == (self.inside is None):
             raise PydanticCustomError("ends", "a link has either 'between' with two names or 'inside' with one")
         given = [key for key in ("latency", "bandwidth", "trunk", "egress") if getattr(self, key) is not None]
+        given += ["spread"] * (self.blocked and self.spread is not None)
         if self.blocked and given:
             raise PydanticCustomError("blocked", "a blocked link has no {key}", {"key": given[0], "at": given[0]})
         if not self.blocked and not given:

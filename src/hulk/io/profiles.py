@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from hulk.cost.compute import ComputeModel
@@ -13,7 +15,9 @@ from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention
 from hulk.domain.model import LayerKind
 from hulk.errors import InputError
+from hulk.io.files import read_file
 
+_MOST_BYTES = 64 * 2**20
 _BUNDLED = ("sailor.json", "h200.json")
 
 
@@ -25,7 +29,7 @@ def parse_profiles(text: str, *, where: str) -> dict[CurveKey, Curve]:
         return dict(_curve(row, source) for row in data["curves"])
     except InputError as error:
         raise error.at(where) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InputError(f"not a layer profile: {error!r}", where=where) from error
 
 
@@ -44,6 +48,26 @@ def bundled_profiles() -> ProfileBook:
 def bundled_compute() -> ComputeModel:
     """The price's view of GPUs, with the profiles that Hulk ships."""
     return ComputeModel(bundled_profiles())
+
+
+def compute_with(paths: Sequence[str | Path] | None) -> ComputeModel:
+    """The price's view of GPUs, with the profiles that Hulk ships and those of these files, which win; of two files the
+    later one does."""
+    curves = dict(bundled_profiles().curves)
+    for path in paths or ():
+        try:
+            text = read_file(path, most=_MOST_BYTES).decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError("the file is not UTF-8 text", where=str(path)) from None
+        curves |= parse_profiles(text, where=str(path))
+    return ComputeModel(ProfileBook(curves))
+
+
+def profile_text(source: str, notes: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+    """A profile file, as `parse_profiles` reads it: one curve a line, so that a change of one is a change of a line."""
+    head = json.dumps({"hulk": "profile/1", "source": source, "notes": list(notes)}, indent=1, ensure_ascii=False)
+    body = ",\n  ".join(json.dumps(row) for row in rows)
+    return f'{head[:-2]},\n "curves": [\n  {body}\n ]\n}}\n'
 
 
 def _curve(row: dict[str, Any], source: str) -> tuple[CurveKey, Curve]:

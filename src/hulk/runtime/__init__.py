@@ -7,7 +7,9 @@ Reading order:
     runnable     what cannot be run, said before anything starts
     models/      a model as layers that a stage can hold, made of transformers' own modules
     weights      weights that are the same whatever the cut
-    slices       how tensor parallel divides a stage's parameters
+    again        what backward computes again
+    slices, sequence    how tensor parallel divides a stage's parameters, and its activations
+    shards, sharded    who splits parameters with whom, and torch's FSDP that does it
     data         batches that are the same whatever the plan
     timetable    the plan's schedule as actions
     stage        a stage for torch.distributed.pipelining

@@ -12,14 +12,16 @@ import torch.distributed as dist
 from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
+from hulk.domain.options import Within
 from hulk.domain.plan import JobPlan, Stage
 from hulk.runtime.buckets import Bucket, bucket_groups, plan_buckets
-from hulk.runtime.entries import ALL, PIPELINE, SLICES, Entry, Key
+from hulk.runtime.entries import ALL, PIPELINE, SHARDS, SLICES, Entry, Key, Place
 from hulk.runtime.groups import make_groups
 from hulk.runtime.seats import Seat, Seating
 from hulk.runtime.settings import Settings
+from hulk.runtime.shards import Shards
 
-_FORMATS = {
+FORMATS = {
     Precision.FP32: torch.float32,
     Precision.TF32: torch.float32,
     Precision.FP16: torch.float16,
@@ -54,6 +56,11 @@ class Context:
         return self.seating.stage(self.seat.pipeline, self.seat.stage)
 
     @property
+    def place(self) -> Place:
+        """Pipeline and number of this rank's stage."""
+        return self.seat.pipeline, self.seat.stage
+
+    @property
     def stages(self) -> int:
         """How many stages this rank's pipeline has."""
         return len(self.plan.pipelines[self.seat.pipeline].stages)
@@ -73,7 +80,7 @@ class Context:
     def wire(self) -> torch.dtype:
         """The number format of what crosses between stages."""
         chosen = self.settings.precision
-        return _FORMATS[Precision(chosen) if chosen else self.job.precision]
+        return FORMATS[Precision(chosen) if chosen else self.job.precision]
 
     @cached_property
     def slices(self) -> tuple[int, ...]:
@@ -90,6 +97,19 @@ class Context:
         """The region of every rank."""
         return {seat.rank: self.cluster.machine(seat.machine).region for seat in self.seating.seats}
 
+    @cached_property
+    def shards(self) -> Shards:
+        """Who splits with whom what is sharded."""
+        machines = {place: self.seating.stage(*place).machine for place in self.seating.places}
+        match self.plan.options.shard_within:
+            case Within.EVERYWHERE:
+                labels = dict.fromkeys(machines, "")
+            case Within.REGION:
+                labels = {place: self.cluster.machine(name).region for place, name in machines.items()}
+            case Within.MACHINE:
+                labels = machines
+        return Shards(self.seating, labels)
+
 
 @dataclass(frozen=True)
 class Wiring:
@@ -101,11 +121,13 @@ class Wiring:
 
 def wire_up(context: Context, entries: Sequence[Entry]) -> Wiring:
     """Make all groups of a run."""
-    seating = context.seating
-    buckets = plan_buckets(entries, seating)
-    keys = bucket_groups(buckets, context.plan.options.sync, context.regions)
+    seating, shards = context.seating, context.shards
+    buckets = plan_buckets(entries, seating, shards)
+    keys = bucket_groups(buckets, context.plan.options.sync, context.regions, shards)
     keys.add((ALL, tuple(range(seating.size))))
     for p, pipeline in enumerate(context.plan.pipelines):
         keys.add((PIPELINE, tuple(seating.ranks(p, s)[0] for s in range(len(pipeline.stages)))))
         keys |= {(SLICES, seating.ranks(p, s)) for s in range(len(pipeline.stages))}
+    if shards.splits:
+        keys |= {(SHARDS, shards.members((one.pipeline, one.stage), one.slot)) for one in seating.seats}
     return Wiring(make_groups(keys, patience=context.settings.patience), buckets)

@@ -17,6 +17,7 @@ from hulk.cost.prepared import Prepared
 from hulk.domain.model import Model
 from hulk.runtime.buckets import Piece
 from hulk.runtime.entries import Entry
+from hulk.runtime.shards import RowPiece
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class EmulatedCargo:
     def __init__(self) -> None:
         self._scratch = torch.zeros(0)
 
-    def load(self, pieces: Sequence[Piece], *, weights: bool) -> torch.Tensor:
+    def load(self, pieces: Sequence[Piece | RowPiece], *, weights: bool) -> torch.Tensor:
         """So many zeros."""
         del weights
         elements = sum(piece.elements for piece in pieces)
@@ -107,7 +108,7 @@ class EmulatedCargo:
             self._scratch = torch.zeros(elements)
         return self._scratch[:elements]
 
-    def unload(self, pieces: Sequence[Piece], buffer: torch.Tensor, *, weights: bool) -> None:
+    def unload(self, pieces: Sequence[Piece | RowPiece], buffer: torch.Tensor, *, weights: bool) -> None:
         """Nothing to keep."""
 
 

@@ -21,7 +21,7 @@ Key = tuple[str, Ranks]
 """A group of ranks: what it is for, and who is in it. Operations of different purposes run side by side, so they never
 share one."""
 
-PIPELINE, SLICES, SYNC, ALL = "pipeline", "slices", "sync", "all"
+PIPELINE, SLICES, SHARDS, SYNC, ALL = "pipeline", "slices", "shards", "sync", "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,18 @@ class Entry:
         start, end = min(size, slot * part), min(size, (slot + 1) * part)
         return tuple((g * size + start, g * size + end) for g in range(self.groups))
 
+    def rows(self, ranks: int, slot: int) -> int:
+        """The first dimension of what one of `ranks` slices holds."""
+        if ranks == 1 or self.dim != 0:
+            return self.shape[0]
+        return sum(b - a for a, b in self.ranges(ranks, slot))
+
+    def slice_elements(self, ranks: int, slot: int) -> int:
+        """Numbers in what one of `ranks` slices holds."""
+        if ranks == 1 or self.dim is None:
+            return self.elements
+        return self.row * sum(b - a for a, b in self.ranges(ranks, slot))
+
     def holders(self, seating: Seating) -> tuple[Place, ...]:
         """The stages that hold it, in the plan's order."""
         return tuple(
@@ -85,23 +97,3 @@ def slot_of(entry: Entry, ranks: int, piece: Range) -> int:
         if any(a <= piece[0] and piece[1] <= b for a, b in entry.ranges(ranks, slot)):
             return slot
     raise ValueError(f"no slice of {entry.name} holds {piece}")
-
-
-def owners(entries: Sequence[Entry], seating: Seating) -> dict[str, Place]:
-    """For each parameter the stage that writes it to checkpoints and, with a sharded optimizer, updates it for all.
-
-    Sharded, the holders of a parameter share the work: the one with the least so far takes the next. Otherwise it is
-    the first holder.
-    """
-    load: dict[Place, int] = {}
-    result: dict[str, Place] = {}
-    for entry in entries:
-        holders = entry.holders(seating)
-        chosen = (
-            min(holders, key=lambda place: (load.get(place, 0), place))
-            if seating.plan.options.shard_optimizer
-            else holders[0]
-        )
-        load[chosen] = load.get(chosen, 0) + entry.elements
-        result[entry.name] = chosen
-    return result

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
+from torch import nn
 
-from hulk.domain.options import Recompute
+from hulk.domain.options import Sharding
 from hulk.runtime import checkpoint
 from hulk.runtime.context import Context
 from hulk.runtime.data import Samples, read_tokens
-from hulk.runtime.entries import ALL, SLICES
+from hulk.runtime.entries import ALL, SHARDS, SLICES
 from hulk.runtime.loss import summed_loss
-from hulk.runtime.models import draw
+from hulk.runtime.models import LayerModule, draw
 from hulk.runtime.optimizers import make_optimizer
 from hulk.runtime.resume import compare, facts_of
-from hulk.runtime.slices import furnish, list_entries
+from hulk.runtime.sharded import Meshes, Sharder
+from hulk.runtime.slices import Home, furnish, list_entries, local
 from hulk.runtime.stage import StageModule, schedule
-from hulk.runtime.state import CheckpointWeights, read_state, write_part
+from hulk.runtime.state import CheckpointWeights, Held, read_state, write_part
 from hulk.runtime.store import Store
 from hulk.runtime.sync import TensorCargo
-from hulk.runtime.weights import FileWeights, SeededWeights, Weights
+from hulk.runtime.weights import FileWeights, SeededWeights, Weights, parameters_of
 from hulk.runtime.work import CheckpointError, OthersFailedError, Work
 
 
@@ -32,7 +34,7 @@ class RealWork(Work):
     def __init__(self, context: Context) -> None:
         settings, seat, stage = context.settings, context.seat, context.stage
         assert settings.data is not None
-        self._blueprint = draw(context.job)
+        self._blueprint = draw(context.job, context.plan.options.recompute)
         self._facts = facts_of(context.job, settings)
         super().__init__(context, list_entries(self._blueprint))
         self._samples = Samples(
@@ -43,27 +45,37 @@ class RealWork(Work):
         )
         self._last = stage.last == len(self._blueprint.layers) - 1
         torch.manual_seed(settings.seed * 7919 + seat.pipeline * 101 + seat.stage)  # dropout only
-        slices = self.wiring.groups.get((SLICES, context.slices))
-        mesh = None if slices is None else DeviceMesh.from_group(slices, context.device.type)
+        self._held, self._sharder = self._shares()
+        rows = self._held.rows
         layers, working, whole = furnish(
             self._blueprint,
             stage.layers,
             self.entries,
             self._weights(),
-            device=context.device,
-            mesh=mesh,
-            slot=seat.slot,
-            working=context.wire,
+            Home(context.device, self._held.slices, context.plan.options.sequence_parallel),
+            working=lambda name: None if name in rows else context.wire,
+            split=None if self._sharder is None else self._sharder.split,
         )
-        place, sharded = (seat.pipeline, seat.stage), context.plan.options.shard_optimizer
-        self._store = Store(working, whole, mine=lambda name: not sharded or self.owners[name] == place)
+        module: nn.Module = StageModule(
+            layers, recompute=context.plan.options.recompute, loss=self._loss if self._last else None
+        )
+        module.train(settings.dropout)
+        if self._sharder is not None:
+            module = self._sharder.enclose(module)
+            working = {name: parameter for name, parameter in working.items() if name not in rows}
+        sharded = context.plan.options.shard_optimizer
+        self._store = Store(
+            working,
+            whole,
+            mine=lambda name: not sharded or self._is_split(name) or self.owners[name] == context.place,
+            parts={} if self._sharder is None else self._sharder.parts,
+            rows=rows,
+        )
         del whole
         self._optimizer = self._make_optimizer()
         self.sync = self._sync(TensorCargo(self._store, ranks=len(context.slices), slot=seat.slot))
-        self._store.watch(self.sync.passed)
-        again = context.plan.options.recompute is Recompute.FULL
-        module = StageModule(layers, again=again, loss=self._loss if self._last else None)
-        module.train(settings.dropout)
+        self._partial = self._find_partial(layers)
+        self._store.watch(lambda name: None if name in self._partial else self.sync.passed(name))
         self._plan_stage = self._stage(module, self._shapes(stage.first - 1), self._shapes(stage.last))
         self._schedule = schedule(
             self._plan_stage,
@@ -72,6 +84,58 @@ class RealWork(Work):
             _as_it_is,
             early=context.device.type == "cpu",
         )
+
+    def _shares(self) -> tuple[Held, Sharder | None]:
+        """What this rank has of parameters, and what splits its stage's layers with those near it."""
+        context, shards, blueprint = self.context, self.context.shards, self._blueprint
+        place, slot, layers = context.place, context.seat.slot, context.stage.layers
+        near = shards.near(place)
+        group = self.wiring.groups.get((SHARDS, shards.members(place, slot)))
+        ranks = [context.seating.ranks(*other) for other in near]
+        meshes = Meshes(ranks, group, self.wiring.groups.get((SLICES, context.slices)), context.device)
+        if meshes.shards is None:
+            return Held(meshes.slices, {}, None, near), None
+        here = [entry for entry in self.entries if shards.is_split(entry) and set(entry.layers) & set(layers)]
+        rows = {entry.name: shards.rows(entry, place, slot) for entry in here}
+        shared = {entry.name for entry in here if len(set(entry.layers) & set(layers)) > 1}
+        early = {
+            blueprint.names[id(parameter)]
+            for layer in map(blueprint.layers.__getitem__, layers)
+            for path in layer.early
+            for parameter in layer.get_submodule(path).parameters()
+        }
+        sharder = Sharder(
+            meshes.shards,
+            apart=[name for name in rows if name in shared | early],
+            working=context.wire,
+            parameters=context.plan.options.sharding is Sharding.PARAMETERS,
+        )
+        return Held(meshes.slices, rows, group, near), sharder
+
+    def _find_partial(self, layers: Sequence[LayerModule]) -> list[str]:
+        """Parameters of which each slice of a stage has a part of the gradient: those that every slice has, where what
+        they are used on is divided along the sequence."""
+        names = self._blueprint.names
+        whole = {entry.name for entry in self.entries if entry.dim is None}
+        found: dict[str, None] = {}
+        for index, layer in zip(self.context.stage.layers, layers, strict=True):
+            for path, _, parameter in parameters_of(self._blueprint.layers[index]) if layer.spread else ():
+                if path not in layer.styles and names[id(parameter)] in whole:
+                    found[names[id(parameter)]] = None
+        return list(found)
+
+    def _join_slices(self) -> None:
+        """Add up the gradients of which each slice has a part."""
+        parts = [local(self._store.gradient(name)) for name in self._partial]
+        buffer = torch.cat([part.reshape(-1) for part in parts])
+        dist.all_reduce(buffer, group=self.wiring.groups[SLICES, self.context.slices])
+        at = 0
+        for part in parts:
+            part.copy_(buffer[at : at + part.numel()].view(part.shape))
+            at += part.numel()
+
+    def _is_split(self, name: str) -> bool:
+        return self.context.shards.is_split(next(entry for entry in self.entries if entry.name == name))
 
     def _weights(self) -> Weights:
         settings = self.context.settings
@@ -89,8 +153,7 @@ class RealWork(Work):
         mine = self._store.masters
         made = make_optimizer(context.job.optimizer, list(mine.values()), rate=settings.rate, decay=settings.decay)
         if settings.resume is not None:
-            ranks = len(context.slices)
-            read_state(settings.resume, self.entries, mine, made, ranks=ranks, slot=context.seat.slot)
+            read_state(settings.resume, self.entries, mine, made, held=self._held)
         return made
 
     def _shapes(self, layer: int) -> tuple[torch.Tensor, ...]:
@@ -136,6 +199,8 @@ class RealWork(Work):
         self._plan_stage.settle()
         if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
             self._plan_stage.expect(context.microbatches)
+        if self._partial:
+            self._join_slices()
         self.sync.finish()
         if losses is None or not context.seat.leads:
             return None
@@ -145,6 +210,8 @@ class RealWork(Work):
         """See `Work`."""
         self._optimizer.step()
         self._store.settle()
+        if self._sharder is not None:
+            self._sharder.forget()
 
     def save(self, step: int) -> str | None:
         """See `Work`. The ranks agree on whether all went well; only then does rank 0 give the checkpoint its name."""
@@ -165,9 +232,9 @@ class RealWork(Work):
                 self.entries,
                 self._store.masters,
                 self._optimizer,
-                owners=self.owners,
+                writers=context.shards.writers(self.entries),
                 seat=context.seat,
-                ranks=len(context.slices),
+                held=self._held,
                 sharded=context.plan.options.shard_optimizer,
             )
         except OSError as error:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
+from hulk.domain.options import Sharding
 from hulk.domain.plan import JobPlan
 from hulk.errors import InputError
 from hulk.runtime.settings import Compute, Settings
@@ -58,9 +59,15 @@ def check_inputs(settings: Settings) -> None:
 
 def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
     """InputError with the reason where a job cannot be run by this plan with these settings."""
-    if settings.compute is Compute.EMULATED:
-        return
     where = f"job {job.name!r}"
+    if settings.compute is Compute.EMULATED:
+        if plan.options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS) and len(plan.pipelines) > 1:
+            raise InputError(
+                "an emulated run has no layers whose parameters or gradients it could gather and spread",
+                where=where,
+                hint="a plan with sharding none or optimizer, or --compute real",
+            )
+        return
     model_type = str(job.model.config.get("model_type", "unknown"))
     larger = job.model.config.get("text_config") is not None
     if larger or model_type not in MODEL_TYPES:
@@ -90,6 +97,8 @@ def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
             hint="optimizers that run: adamw, adam, sgd, momentum",
         )
     _check_widths(job, plan, where)
+    if plan.options.sequence_parallel:
+        _check_lengths(job, plan, where)
 
 
 def _check_widths(job: Job, plan: JobPlan, where: str) -> None:
@@ -104,3 +113,19 @@ def _check_widths(job: Job, plan: JobPlan, where: str) -> None:
                     f"{stage.tensor_parallel} GPUs cannot share a feed-forward of {width} evenly",
                     where=f"{where}, pipeline {p}, stage {s}",
                 )
+
+
+def _check_lengths(job: Job, plan: JobPlan, where: str) -> None:
+    """Sequence parallelism divides sequences evenly."""
+    lengths = [job.model.sequence]
+    if job.model.config.get("model_type") == "t5":
+        lengths.append(round(job.model.layers[-1].output / int(str(job.model.config["d_model"]))))
+    for p, pipeline in enumerate(plan.pipelines, start=1):
+        for s, stage in enumerate(pipeline.stages, start=1):
+            for length in lengths:
+                if length % stage.tensor_parallel:
+                    raise InputError(
+                        f"{stage.tensor_parallel} GPUs cannot share a sequence of {length} tokens evenly",
+                        where=f"{where}, pipeline {p}, stage {s}",
+                        hint="a plan without sequence parallelism, or another sequence length",
+                    )

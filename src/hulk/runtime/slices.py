@@ -4,7 +4,8 @@ right."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from hulk.runtime.entries import Entry, Range
 from hulk.runtime.models import Blueprint, LayerModule, Style
+from hulk.runtime.sequence import TOKENS
 from hulk.runtime.weights import Weights, initialised, parameters_of
 
 _FUSED_PARTS = 3  # queries, keys, values
@@ -91,21 +93,36 @@ def gather(tensor: torch.Tensor, entry: Entry, ranks: int) -> torch.Tensor:
     return whole
 
 
+@dataclass(frozen=True)
+class Home:
+    """Where layers go: a device, the ranks that hold a slice each (None: one has all), and whether these divide blocks
+    along the sequence."""
+
+    device: torch.device
+    mesh: DeviceMesh | None = None
+    spread: bool = False
+
+
+Split = Callable[[LayerModule, Mapping[str, Sequence[tuple[nn.Module, str]]]], Collection[str]]
+"""Splits a layer's parameters among holders (`hulk.runtime.sharded`): takes them by name, with where they are, and
+returns the names of those that are split now."""
+
+
 def furnish(
     blueprint: Blueprint,
     layers: Sequence[int],
     entries: Sequence[Entry],
     weights: Weights,
+    home: Home,
     *,
-    device: torch.device,
-    mesh: DeviceMesh | None,
-    slot: int,
-    working: torch.dtype,
+    working: Callable[[str], torch.dtype | None],
+    split: Split | None = None,
 ) -> tuple[list[LayerModule], dict[str, nn.Parameter], dict[str, torch.Tensor]]:
-    """Layers of a blueprint with their weights in the number format `working`, of each parameter this rank's slice; the
-    parameters by name; and their values in fp32, the parameters' own where they are in fp32."""
-    by_name = {entry.name: entry for entry in entries}
-    ranks = mesh.size() if mesh is not None else 1
+    """Layers of a blueprint with their weights, of each parameter this rank's slice; the parameters by name; and their
+    values in fp32, the parameters' own where they are in fp32. `working` is the number format of a parameter, None for
+    one that is to be `split`: of those, no more than a layer's are there at a time."""
+    by_name, mesh, device = {entry.name: entry for entry in entries}, home.mesh, home.device
+    ranks, slot = (mesh.size(), mesh.get_local_rank()) if mesh is not None else (1, 0)
     made: dict[str, nn.Parameter] = {}
     whole: dict[str, torch.Tensor] = {}
     styled: set[int] = set()
@@ -114,28 +131,41 @@ def furnish(
     for index, layer in zip(layers, copies, strict=True):
         plain = blueprint.layers[index]
         uses = [(path, leaf, blueprint.names[id(parameter)]) for path, leaf, parameter in parameters_of(plain)]
-        for path, module in initialised(blueprint, plain, parameters=False).named_modules():
-            for name, buffer in module._buffers.items():
-                if name in layer.unused:
-                    layer.get_submodule(path)._buffers[name] = None
-                elif buffer is not None:
-                    layer.get_submodule(path)._buffers[name] = buffer.to(device)
+        _fill_buffers(layer, initialised(blueprint, plain, parameters=False), device)
         for path, leaf, name in uses:
             if name not in made:
                 entry = by_name[name]
                 part = take(weights.get(name, entry.home), entry, ranks, slot).to(device).clone()
-                whole[name] = _distributed(part, entry, mesh, plain=path not in layer.styles)
-                made[name] = nn.Parameter(whole[name].to(working))
+                whole[name] = distributed(part, entry, mesh, plain=path not in layer.styles)
+                made[name] = nn.Parameter(whole[name].to(working(name) or torch.float32))
             layer.get_submodule(path)._parameters[leaf] = made[name]
         if mesh is not None:
             layer.divide(ranks)
+            if home.spread and layer.again:
+                layer.spread_over(mesh)
             _style(layer, mesh, styled)
             for path, leaf, name in uses:  # the styles wrap parameters anew; shared ones must stay one
                 layer.get_submodule(path)._parameters[leaf] = made[name]
+        if split is not None:
+            names = dict.fromkeys(name for _, _, name in uses if working(name) is None)
+            places = [(layer.get_submodule(path), leaf, name) for path, leaf, name in uses]
+            where = {name: [(module, leaf) for module, leaf, other in places if other == name] for name in names}
+            for name in split(layer, where):
+                del made[name], whole[name]
     return copies, made, whole
 
 
-def _distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:
+def _fill_buffers(layer: LayerModule, filled: LayerModule, device: torch.device) -> None:
+    """Give a layer the buffers of another one like it."""
+    for path, module in filled.named_modules():
+        for name, buffer in module._buffers.items():
+            if name in layer.unused:
+                layer.get_submodule(path)._buffers[name] = None
+            elif buffer is not None:
+                layer.get_submodule(path)._buffers[name] = buffer.to(device)
+
+
+def distributed(part: torch.Tensor, entry: Entry, mesh: DeviceMesh | None, *, plain: bool) -> torch.Tensor:
     """A slice as DTensor. What every rank has stays `plain` where its operation is (the norms), and is a replicated
     DTensor beside a divided weight (the bias of a product over rows)."""
     if mesh is None or (entry.dim is None and plain):
@@ -176,7 +206,8 @@ def _style(layer: LayerModule, mesh: DeviceMesh, styled: set[int]) -> None:
         if style in (Style.COLUMNS, Style.FUSED, Style.HEADS):
             plan[path] = ColwiseParallel() if plain else _Conv1d(ColwiseParallel, Replicate(), Shard(-1))
         elif style is Style.ROWS:
-            plan[path] = RowwiseParallel() if plain else _Conv1d(RowwiseParallel, Shard(-1), Replicate())
+            given = Replicate() if layer.spread is None else Shard(TOKENS)
+            plan[path] = RowwiseParallel(output_layouts=given) if plain else _Conv1d(RowwiseParallel, Shard(-1), given)
         elif style is Style.VOCABULARY:
             # torch would leave out the padding row of every slice, not only the one that has it.
             module.padding_idx = None  # type: ignore[assignment]

@@ -14,10 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
-from torch.utils.checkpoint import checkpoint
 
+from hulk.domain.options import Recompute
+from hulk.runtime import sequence
+from hulk.runtime.again import around_block
 from hulk.runtime.clock import BACKWARD, FORWARD, StageClock
 from hulk.runtime.messages import Message, Messages
 from hulk.runtime.models import LayerModule, Local, Tensors
@@ -28,15 +31,17 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class StageModule(nn.Module):
     """Consecutive layers of a model.
 
-    again  whether the layers' activations are thrown away and computed again
-    loss   of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
-           holds what a stage gives until its backward pass is done
+    recompute  what of the layers' activations is thrown away and computed again
+    loss       of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
+               holds what a stage gives until its backward pass is done
     """
 
-    def __init__(self, layers: Sequence[LayerModule], *, again: bool, loss: Loss | None) -> None:
+    def __init__(self, layers: Sequence[LayerModule], *, recompute: Recompute, loss: Loss | None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.again, self.loss = again, loss
+        self.loss = loss
+        for layer in layers:
+            layer.around = around_block(recompute) if layer.again else None
 
     def forward(
         self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None, labels: torch.Tensor | None = None
@@ -44,25 +49,26 @@ class StageModule(nn.Module):
         """What crosses into the stage to what leaves it."""
         local: Local = {"decoder_ids": decoder_ids}
         flowing: Tensors = tensors
+        divided: DeviceMesh | None = None  # among whom what flows is divided along the sequence
         for layer in self.layers:
             assert isinstance(layer, LayerModule)
+            flowing, divided = _as_needed(flowing, divided, layer.spread), layer.spread
             layer.prepare(flowing, local)
-            if self.again and layer.again:
-                # Without dropout nothing is drawn that would have to be drawn again.
-                flowing = checkpoint(
-                    layer,
-                    flowing,
-                    local,
-                    use_reentrant=False,
-                    preserve_rng_state=self.training,
-                    determinism_check="none",
-                )
-            else:
-                flowing = layer(flowing, local)
+            flowing = layer(flowing, local)
+        flowing = _as_needed(flowing, divided, None)
         if self.loss is not None:
             assert labels is not None
             return self.loss(flowing[0], labels)
         return tuple(t.contiguous() for t in flowing)
+
+
+def _as_needed(flowing: Tensors, divided: DeviceMesh | None, wanted: DeviceMesh | None) -> Tensors:
+    """What flows between layers, divided along the sequence or whole."""
+    if divided is None and wanted is not None:
+        return tuple(sequence.mine(tensor, wanted) for tensor in flowing)
+    if divided is not None and wanted is None:
+        return tuple(sequence.whole(tensor, divided) for tensor in flowing)
+    return flowing
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,9 @@ class PlanStage(PipelineStage):
     def _warmup_backward_result(self, received_result: torch.Tensor | None = None) -> torch.Tensor:
         """See `_warmup_forward_vote`."""
         return torch.ones(1, dtype=torch.int32)
+
+    def _post_metadata_inference_cleanup(self) -> None:
+        """No pass was tried, so gradients stay where they are."""
 
     def _get_recv_ops(self, recv_infos: Any) -> list[dist.P2POp]:
         return super()._get_recv_ops(recv_infos) if self._leads else []

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from hulk.errors import InputError
 from hulk.runtime.checkpoint import layer_file, list_files, to_disk
-from hulk.runtime.entries import Entry, Place
+from hulk.runtime.entries import Entry, Place, Range
 from hulk.runtime.seats import Seat
-from hulk.runtime.slices import gather, local, take
+from hulk.runtime.shards import chunk
+from hulk.runtime.slices import distributed, gather, local, take
 from hulk.runtime.weights import read_tensor, tensor_names
 
 
@@ -38,31 +42,80 @@ def _files(checkpoint: Path, layer: int, *, optimizer: bool) -> list[Path]:
     return [path for path in found if path.name.endswith(".optimizer.safetensors") == optimizer]
 
 
+@dataclass(frozen=True)
+class Held:
+    """What of a parameter a rank has: its slice, or some rows of it that the ranks of a group split.
+
+    slices  the ranks of its stage; None: one
+    rows    of the parameters that are split, by name
+    shards  the group that splits, and the stages in it
+    """
+
+    slices: DeviceMesh | None
+    rows: Mapping[str, Range]
+    shards: dist.ProcessGroup | None
+    near: Collection[Place]
+
+    @property
+    def ranks(self) -> int:
+        """Slices of its stage."""
+        return 1 if self.slices is None else self.slices.size()
+
+    @property
+    def slot(self) -> int:
+        """Its own among them."""
+        return 0 if self.slices is None else self.slices.get_local_rank()
+
+    def joined(self, part: torch.Tensor, entry: Entry) -> torch.Tensor:
+        """A rank's slice of something, of rows that a group's ranks have. All of them take part."""
+        if entry.name not in self.rows or self.shards is None:
+            return part
+        rows, parts = entry.rows(self.ranks, self.slot), self.shards.size()
+        padded = part.new_zeros(chunk(rows, parts, 0)[1], *part.shape[1:])
+        padded[: part.shape[0]] = part
+        found = [torch.empty_like(padded) for _ in range(parts)]
+        dist.all_gather(found, padded, group=self.shards)
+        return distributed(torch.cat(found)[:rows], entry, self.slices, plain=True)
+
+    def part(self, whole: torch.Tensor, entry: Entry) -> torch.Tensor:
+        """What a rank has of something whole."""
+        mine = take(whole, entry, self.ranks, self.slot)
+        if entry.name not in self.rows:
+            return mine
+        first, last = self.rows[entry.name]
+        return mine[first:last]
+
+
 def write_part(
     folder: Path,
     entries: Iterable[Entry],
     parameters: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
     *,
-    owners: Mapping[str, Place],
+    writers: Mapping[str, Place],
     seat: Seat,
-    ranks: int,
+    held: Held,
     sharded: bool,
 ) -> None:
-    """Write the parameters that this rank's stage owns. All ranks of a stage take part, its lead writes; OSError where
-    it cannot."""
+    """Write the parameters that are for this rank's stage to write. All ranks of a stage take part, and those that
+    split with it; its lead writes; OSError where it cannot."""
     place = (seat.pipeline, seat.stage)
     layers: dict[int, tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = {}
     for entry in entries:
-        if owners[entry.name] != place:
+        writes = writers[entry.name] == place
+        if not writes and not (entry.name in held.rows and writers[entry.name] in held.near):
             continue
-        weights, state = layers.setdefault(entry.home, ({}, {}))
         parameter = parameters[entry.name]
-        weights[entry.name] = _whole(parameter.detach(), entry, ranks)
-        for key, value in optimizer.state[parameter].items():
+        tensors = {"": parameter.detach(), **optimizer.state[parameter]}
+        found: dict[str, torch.Tensor] = {}
+        for key, value in tensors.items():
             if isinstance(value, torch.Tensor):
                 divided = local(value).shape == local(parameter).shape and value.dim() > 0
-                state[f"{entry.name}/{key}"] = _whole(value, entry, ranks) if divided else value.detach().cpu().clone()
+                found[key] = held.joined(value, entry) if divided else value
+        if writes:
+            weights, state = layers.setdefault(entry.home, ({}, {}))
+            weights[entry.name] = _whole(found.pop(""), entry, held.ranks)
+            state |= {f"{entry.name}/{key}": _whole(value, entry, held.ranks) for key, value in found.items()}
     if not seat.leads or not layers:
         return
     writer = f".{seat.pipeline}-{seat.stage}" if sharded else ""
@@ -94,8 +147,7 @@ def read_state(
     parameters: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
     *,
-    ranks: int,
-    slot: int,
+    held: Held,
 ) -> None:
     """Give the optimizer the state it had, for the parameters it updates."""
     updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -107,12 +159,12 @@ def read_state(
             for full in tensor_names(path):
                 name, _, key = full.rpartition("/")
                 if name == entry.name:
-                    optimizer.state[parameter][key] = _part(read_tensor(path, full), parameter, entry, ranks, slot)
+                    optimizer.state[parameter][key] = _part(read_tensor(path, full), parameter, entry, held)
 
 
-def _part(value: torch.Tensor, parameter: nn.Parameter, entry: Entry, ranks: int, slot: int) -> torch.Tensor:
+def _part(value: torch.Tensor, parameter: nn.Parameter, entry: Entry, held: Held) -> torch.Tensor:
     if tuple(value.shape) != entry.shape or value.dim() == 0:
         return value
     part = torch.empty_like(parameter.detach())
-    local(part).copy_(take(value, entry, ranks, slot))
+    local(part).copy_(held.part(value, entry))
     return part

@@ -17,23 +17,26 @@ import torch
 import torch.distributed as dist
 
 from hulk.runtime import clock as clock_kinds
-from hulk.runtime.buckets import Bucket, Piece, Route, routes
+from hulk.runtime.buckets import Bucket, Piece, Route, routes, spread_among
 from hulk.runtime.clock import StageClock
 from hulk.runtime.entries import SLICES, SYNC, Key, Place
 from hulk.runtime.exchange import Exchange, connect
 from hulk.runtime.messages import Messages
-from hulk.runtime.seats import Seat, Seating
+from hulk.runtime.seats import Seat
+from hulk.runtime.shards import RowPiece, Shards
 from hulk.runtime.slices import local, local_offset
 from hulk.runtime.store import Store
+
+Pieces = Sequence[Piece | RowPiece]
 
 
 class Cargo(Protocol):
     """What buckets carry."""
 
-    def load(self, pieces: Sequence[Piece], *, weights: bool) -> torch.Tensor:
+    def load(self, pieces: Pieces, *, weights: bool) -> torch.Tensor:
         """This rank's pieces one after the other: gradients, or the weights themselves."""
 
-    def unload(self, pieces: Sequence[Piece], buffer: torch.Tensor, *, weights: bool) -> None:
+    def unload(self, pieces: Pieces, buffer: torch.Tensor, *, weights: bool) -> None:
         """Put pieces back."""
 
 
@@ -44,19 +47,22 @@ class TensorCargo:
         """Of a stage's `ranks` slices, the one in `slot`."""
         self._store, self._ranks, self._slot = store, ranks, slot
 
-    def _view(self, piece: Piece, *, weights: bool) -> torch.Tensor:
+    def _view(self, piece: Piece | RowPiece, *, weights: bool) -> torch.Tensor:
         name = piece.entry.name
+        if isinstance(piece, RowPiece):
+            first, last = piece.rows
+            return local(self._store.gradient(name)).narrow(0, first - self._store.first_row(name), last - first)
         tensor = local(self._store.working[name].detach() if weights else self._store.gradient(name))
         if piece.span is None or piece.entry.dim is None:
             return tensor
         offset = local_offset(piece.entry, self._ranks, self._slot, piece.span)
         return tensor.narrow(piece.entry.dim, offset, piece.span[1] - piece.span[0])
 
-    def load(self, pieces: Sequence[Piece], *, weights: bool) -> torch.Tensor:
+    def load(self, pieces: Pieces, *, weights: bool) -> torch.Tensor:
         """A copy of the pieces."""
         return torch.cat([self._view(piece, weights=weights).reshape(-1).float() for piece in pieces])
 
-    def unload(self, pieces: Sequence[Piece], buffer: torch.Tensor, *, weights: bool) -> None:
+    def unload(self, pieces: Pieces, buffer: torch.Tensor, *, weights: bool) -> None:
         """Copy the pieces back."""
         at = 0
         for piece in pieces:
@@ -73,7 +79,7 @@ class GradientSync:
         buckets: Sequence[Bucket],
         cargo: Cargo,
         *,
-        seating: Seating,
+        shards: Shards,
         seat: Seat,
         regions: Mapping[int, str],
         groups: Mapping[Key, dist.ProcessGroup],
@@ -83,7 +89,7 @@ class GradientSync:
         """Find this rank's buckets; `regions` is by rank."""
         self._cargo, self._groups, self._clock, self._messages = cargo, groups, clock, messages
         self._on_gpu = clock.device.type != "cpu"
-        self._seat = seat
+        self._seat, self._shards, seating = seat, shards, shards.seating
         place = (seat.pipeline, seat.stage)
         slices = seating.ranks(*place)
         self._slices = groups.get((SLICES, slices))
@@ -98,7 +104,13 @@ class GradientSync:
             if bucket.whole and place in bucket.holders and self._slices is not None:
                 self._spread.append(bucket)
         if not self._on_gpu:
-            everyone = [bucket.ranks for bucket in buckets] if seating.plan.options.shard_optimizer else []
+            everyone = [
+                ranks
+                for bucket in buckets
+                if seating.plan.options.shard_optimizer and bucket.unsplit
+                for ranks in spread_among(bucket, shards)
+                if len(ranks) > 1
+            ]
             ways = [routes(bucket, seating.plan.options.sync, regions) for bucket in buckets]
             connect(ways, everyone, rank=seat.rank, groups=groups)
         self._missing: list[set[str]] = []
@@ -147,20 +159,23 @@ class GradientSync:
             self._thread.shutdown(wait=True)
 
     def share_weights(self, owners: Mapping[str, Place]) -> None:
-        """Updated weights from each parameter's owner to its other holders."""
+        """Updated weights from each parameter's owner to its other holders in this rank's group."""
         start = time.time()
         for (bucket, _), exchange in zip(self._mine, self._exchanges(), strict=True):
+            near = next(ranks for ranks in spread_among(bucket, self._shards) if self._seat.rank in ranks)
+            if len(near) < 2 or not bucket.unsplit:
+                continue
             owned = {
-                bucket.rank_of(place): [piece for piece in bucket.pieces if owners[piece.entry.name] == place]
+                bucket.rank_of(place): [piece for piece in bucket.unsplit if owners[piece.entry.name] == place]
                 for place in bucket.holders
             }
             pieces = {rank: own for rank, own in owned.items() if own}
             parts = {rank: self._cargo.load(own, weights=True) for rank, own in pieces.items()}
             if self._on_gpu:
                 for rank, part in parts.items():
-                    dist.broadcast(part, src=rank, group=self._groups[SYNC, bucket.ranks])
+                    dist.broadcast(part, src=rank, group=self._groups[SYNC, near])
             else:
-                exchange.share(parts, bucket.ranks)
+                exchange.share(parts, near)
             for rank, part in parts.items():
                 self._cargo.unload(pieces[rank], part, weights=True)
         for bucket in self._spread:

@@ -7,7 +7,7 @@ from torch import nn
 
 from hulk.runtime.clock import StageClock
 from hulk.runtime.context import Context, Wiring, wire_up
-from hulk.runtime.entries import PIPELINE, SLICES, Entry, owners
+from hulk.runtime.entries import PIPELINE, SLICES, Entry
 from hulk.runtime.messages import Messages
 from hulk.runtime.stage import PlanStage, StagePlace
 from hulk.runtime.sync import Cargo, GradientSync
@@ -34,7 +34,7 @@ class Work:
         self.clock = StageClock(context.device)
         self.messages = Messages()
         self.wiring: Wiring = wire_up(context, entries)
-        self.owners = owners(entries, context.seating)
+        self.owners = context.shards.owners(entries, context.place)
         self.sync: GradientSync
 
     def _sync(self, cargo: Cargo) -> GradientSync:
@@ -42,7 +42,7 @@ class Work:
         return GradientSync(
             self.wiring.buckets,
             cargo,
-            seating=context.seating,
+            shards=context.shards,
             seat=context.seat,
             regions=context.regions,
             groups=self.wiring.groups,

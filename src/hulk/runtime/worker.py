@@ -165,6 +165,7 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
     from hulk.runtime.meeting import keep_touch, leave_together
     from hulk.runtime.runnable import check_runnable
     from hulk.runtime.seats import seat
+    from hulk.runtime.shards import check_alike
     from hulk.runtime.train import train
 
     gc.freeze()
@@ -175,6 +176,7 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
         raise InputError(f"no job {name!r} in this plan", hint=nearest(name, plan.jobs))
     job = next(job for job in jobs if job.name == name)
     check_runnable(job, plan.jobs[job.name], settings)
+    check_alike(plan.jobs[job.name])
     seating = seat(plan.jobs[job.name])
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if size != seating.size:

@@ -26,7 +26,8 @@ def cool(
     begin = now = time.monotonic()
     pace = pace or Pace(moves, begin, deadline)
     made, done = 0, 0.0
-    while made < moves and begin < deadline and not budget.stop():
+    may_begin = begin < deadline or pace.is_kept(begin)  # a pause may have taken this part's share of the time
+    while made < moves and may_begin and not budget.stop():
         part = min(_CHUNK, moves - made)
         ahead = max((made + part) / moves, done)
         anneal(part, heat.part(done, ahead))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hulk.cost.arrays import SCHEDULE, Encoded, Tables
 from hulk.cost.compiled import inner, lean, maker
-from hulk.cost.sharding import shards_of
+from hulk.cost.sharding import shards_of, shards_of_all
 from hulk.cost.step import stage_memory
 from hulk.domain.options import ALL_AHEAD
 
@@ -26,10 +26,10 @@ def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last:
     stage's seconds, and the least limit that would fill them otherwise."""
     begin, end = plan.starts[p], plan.starts[p + 1]
     layers = tables.cut.shape[0]
-    a, slowest, following = 0, 0.0, np.inf
+    a, slowest, following, of_all = 0, 0.0, np.inf, shards_of_all(plan)
     for n in range(begin, end):
         k, t = plan.kind[n], plan.ranks[n]
-        shards = shards_of(tables, plan, p, n)
+        shards = of_all if of_all > 0 else shards_of(tables, plan, p, n)
         start = tables.forward[k, a] + tables.backward[k, a]
         # The largest b for which the stage fits in time, then in memory: both grow with b, so halve the range.
         low, high = a - 1, layers - 1 - (end - 1 - n)  # every later stage needs a layer

@@ -29,7 +29,7 @@ _NEAR_CROWDED, _MOST_CROWDED = 1.3, 32
 _CROWDED = 1.02
 # What refining brings at most, as far as it was seen: a plan that is behind by more before it stays behind.
 _REFINED = 1.25
-_REFINING = 0.97  # of the time limit until other shapes and options are no longer refined and played
+_REFINING = 0.9  # of the time limit until other shapes and options are no longer refined and played
 
 
 @dataclass(frozen=True)

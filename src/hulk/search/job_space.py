@@ -11,13 +11,13 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import Durations, Encoded, Tables
+from hulk.cost.arrays import Durations, Encoded, Tables, empty_durations
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.money import step_money
 from hulk.cost.step import durations, seconds_of
 from hulk.cost.sums import shares
-from hulk.cost.tables import Book, Hosts, Links, between, empty_durations, make_book, make_links
+from hulk.cost.tables import Book, Hosts, Links, between, make_book, make_links
 from hulk.domain.cluster import Cluster, Machine, Origin
 from hulk.domain.job import Job
 from hulk.domain.options import COLUMN, SPACE, Options, Scope, codes_of
@@ -111,7 +111,7 @@ class JobSpace:
         self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine
-        self.scope = Scope(job, engine.offers)
+        self.scope = Scope(job, engine.tried)
         self._books: dict[tuple[object, ...], Book] = {}
         self._known: dict[Skeleton, Result] = {}
         self._keep = keep
@@ -233,7 +233,7 @@ class JobSpace:
             raise ValueError(f"a plan was asked of a skeleton that does not fit: {skeleton}")
         scratch = np.zeros((2, len(encoded.machine)))
         tables = self.tables(skeleton.normal_options)
-        seconds = float(seconds_of(tables, encoded, out, scratch))
+        seconds = float(seconds_of(tables, encoded))
         rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
         if rounds:
             seconds = float(refine(tables, encoded, out, scratch, seconds, rounds))

@@ -170,7 +170,7 @@ def _cut(space: JobSpace, skeleton: Skeleton, counts: np.ndarray) -> tuple[float
     ruled = tables.held_until.shape[0] > 0
     if ruled and (tables.held_until[encoded.place, encoded.first] < encoded.last).any():
         return None  # a layer where it must not be
-    seconds = float(seconds_of(tables, encoded, *space.room(len(encoded.machine))))
+    seconds = float(seconds_of(tables, encoded))
     return (seconds, encoded) if seconds >= 0 else None
 
 

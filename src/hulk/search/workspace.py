@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import Durations
-from hulk.cost.tables import empty_durations
+from hulk.cost.arrays import Durations, empty_durations
 from hulk.search.price_cache import PriceCache, empty_cache
 from hulk.search.tables import OPTIONS, SearchTables
 

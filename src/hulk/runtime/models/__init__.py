@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from hulk.domain.job import Job
+from hulk.domain.options import Recompute
 from hulk.errors import InputError
 from hulk.runtime.models.base import Build, LayerModule, Local, Style, Tensors
 from hulk.runtime.models.bert import bert_layers, roberta_layers
 from hulk.runtime.models.gpt import gpt2_layers, gpt_neo_layers
-from hulk.runtime.models.lean import FUSED, lighten, register
+from hulk.runtime.models.lean import EAGER, FUSED, FUSED_AGAIN, WEIGHED_AGAIN, lighten, register
 from hulk.runtime.models.llama import llama_layers
 from hulk.runtime.models.opt import opt_layers
 from hulk.runtime.models.t5 import t5_layers
@@ -65,8 +66,9 @@ class Blueprint:
         return carried if layer > self.model.config.num_layers else carried[:1]
 
 
-def draw(job: Job) -> Blueprint:
-    """The blueprint of a job's model. Its config must be of a type in `BUILDS`."""
+def draw(job: Job, recompute: Recompute = Recompute.NONE) -> Blueprint:
+    """The blueprint of a job's model. Its config must be of a type in `BUILDS`. Of what is recomputed, attention alone
+    is a part of the model."""
     import transformers
 
     fields = dict(job.model.config)
@@ -75,13 +77,15 @@ def draw(job: Job) -> Blueprint:
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         config = transformers.AutoConfig.for_model(model_type, **fields)
-        config._attn_implementation = "eager"  # every class has it
+        config._attn_implementation = EAGER  # every class has it
         with torch.device("meta"):
             model = getattr(transformers, build.model_class)(config)
     except (TypeError, ValueError) as error:
         raise InputError(f"transformers cannot build {job.model.name}: {error}", where=f"job {job.name!r}") from None
-    if not job.attention.writes_scores:
-        register()
+    register()
+    if recompute is Recompute.ATTENTION:
+        config._attn_implementation = WEIGHED_AGAIN if job.attention.writes_scores else FUSED_AGAIN
+    elif not job.attention.writes_scores:
         config._attn_implementation = FUSED
     lighten(model)
     layers = build.layers(model)

@@ -13,8 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
-from hulk.runtime.models.lean import project
+from hulk.runtime.again import Around
+from hulk.runtime.models.lean import project, writes_scores
+from hulk.runtime.sequence import join, length
 
 Tensors = tuple[torch.Tensor, ...]
 Local = dict[str, Any]
@@ -46,13 +49,21 @@ class LayerModule(nn.Module):
     """One layer. Its submodules are transformers' own, taken from a model on the meta device.
 
     styles   how tensor parallel divides its submodules
-    again    whether recomputation throws its activations away
+    again    whether it is a block: recomputation throws its activations away, and sequence parallelism divides them
     unused   names of buffers in its submodules that it does without
+    early    paths of submodules that `prepare` calls
+    gathers  paths of submodules that need the whole sequence; of others, a block does so itself with `gathered`
+    around   how it is called so that recomputation throws its activations away; None: they stay
+    spread   the ranks over which its activations are divided along the sequence; None: they are whole
     """
 
     styles: ClassVar[Styles] = {}
     again: ClassVar[bool] = False
     unused: ClassVar[tuple[str, ...]] = ()
+    early: ClassVar[tuple[str, ...]] = ()
+    gathers: ClassVar[tuple[str, ...]] = ()
+    around: Around | None = None
+    spread: DeviceMesh | None = None
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """Put into `local` what this layer needs and another layer of the stage may have made already. Runs outside of
@@ -61,13 +72,38 @@ class LayerModule(nn.Module):
     def divide(self, ranks: int) -> None:
         """Turn counts of heads into those of one of `ranks` slices."""
 
+    def spread_over(self, mesh: DeviceMesh) -> None:
+        """Have activations divided along the sequence among ranks."""
+        self.spread = mesh
+        for path in self.gathers:
+            self.get_submodule(path).register_forward_pre_hook(self._gather, prepend=True, with_kwargs=True)
+
+    def _gather(self, module: nn.Module, given: Any, named: Any) -> Any:
+        """The first thing that a submodule is given, whole."""
+        del module
+        if given:
+            return (self.gathered(given[0]), *given[1:]), named
+        first = next(iter(named))
+        return given, {**named, first: self.gathered(named[first])}
+
+    def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The whole of what may be divided along the sequence, for products that tensor parallel divides."""
+        return tensor if self.spread is None else join(tensor, self.spread)
+
+    def length(self, tensor: torch.Tensor) -> int:
+        """Tokens of the whole of a tensor (samples, tokens, width)."""
+        return length(tensor, self.spread)
+
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """The layer's forward pass."""
         raise NotImplementedError
 
     def forward(self, tensors: Tensors, local: Local) -> Tensors:
         """`run`, so that hooks of torch see the call."""
-        return self.run(tensors, local)
+        if self.around is None:
+            return self.run(tensors, local)
+        result: Tensors = self.around(self.run, tensors, local, draws=self.training)
+        return result
 
 
 @dataclass(frozen=True)
@@ -95,9 +131,9 @@ def window_mask(length: int, window: int, like: torch.Tensor) -> torch.Tensor:
     return torch.zeros(length, length, dtype=like.dtype, device=like.device).masked_fill(~seen, floor)[None, None]
 
 
-def positions(ids: torch.Tensor, offset: int = 0) -> torch.Tensor:
+def positions(length: int, like: torch.Tensor, offset: int = 0) -> torch.Tensor:
     """Position numbers of a batch without padding: (1, length)."""
-    return torch.arange(offset, offset + ids.shape[1], device=ids.device)[None]
+    return torch.arange(offset, offset + length, device=like.device)[None]
 
 
 class CausalBlock(LayerModule):
@@ -112,8 +148,8 @@ class CausalBlock(LayerModule):
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The causal mask."""
         if "mask" not in local:
-            eager = self.config._attn_implementation == "eager"
-            local["mask"] = causal_mask(tensors[-1].shape[1], tensors[-1]) if eager else None
+            eager = writes_scores(self.config._attn_implementation)
+            local["mask"] = causal_mask(self.length(tensors[-1]), tensors[-1]) if eager else None
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to hidden states."""

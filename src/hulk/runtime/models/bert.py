@@ -22,7 +22,7 @@ class BertEmbedding(LayerModule):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Token ids to hidden states."""
         (ids,) = tensors
-        return (self.embeddings(ids, position_ids=positions(ids, self.offset)),)
+        return (self.embeddings(ids, position_ids=positions(ids.shape[1], ids, self.offset)),)
 
 
 class BertBlock(LayerModule):
@@ -36,6 +36,7 @@ class BertBlock(LayerModule):
         "block.intermediate.dense": Style.COLUMNS,
         "block.output.dense": Style.ROWS,
     }
+    gathers = ("block.attention.self", "block.intermediate")
     again = True
 
     def __init__(self, block: Any) -> None:

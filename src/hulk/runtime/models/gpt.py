@@ -16,7 +16,7 @@ from hulk.runtime.models.base import (
     positions,
     window_mask,
 )
-from hulk.runtime.models.lean import fused, weighed
+from hulk.runtime.models.lean import attention_named, writes_scores
 
 
 class GptEmbedding(LayerModule):
@@ -31,7 +31,7 @@ class GptEmbedding(LayerModule):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Token ids to hidden states."""
         (ids,) = tensors
-        return (self.drop(self.wte(ids) + self.wpe(positions(ids))),)
+        return (self.drop(self.wte(ids) + self.wpe(positions(ids.shape[1], ids))),)
 
 
 class Gpt2Block(CausalBlock):
@@ -43,6 +43,7 @@ class Gpt2Block(CausalBlock):
         "block.mlp.c_fc": Style.COLUMNS,
         "block.mlp.c_proj": Style.ROWS,
     }
+    gathers = ("block.attn", "block.mlp")
 
     def divide(self, ranks: int) -> None:
         """Queries, keys and values of this rank's heads."""
@@ -62,11 +63,13 @@ class GptNeoBlock(LayerModule):
         "block.mlp.c_proj": Style.ROWS,
     }
     again = True
+    gathers = ("block.mlp",)
     unused = ("bias",)  # a mask of the longest sequence; here the blocks of a stage share one
 
     def __init__(self, block: Any, config: Any) -> None:
         super().__init__()
-        self.block, self.eager = block, config._attn_implementation == "eager"
+        self.block, self.eager = block, writes_scores(config._attn_implementation)
+        self.attend = attention_named(config._attn_implementation)
         attention = block.attn.attention
         self.window = config.window_size if attention.attention_type == "local" else None
 
@@ -78,7 +81,7 @@ class GptNeoBlock(LayerModule):
         """The mask of this block's kind; fused attention knows the plain causal one by itself."""
         if self._mask_name in local:
             return
-        length = tensors[0].shape[1]
+        length = self.length(tensors[0])
         if self.window is None:
             local["mask"] = causal_mask(length, tensors[0]) if self.eager else None
         elif self.eager or self.window < length:
@@ -94,15 +97,12 @@ class GptNeoBlock(LayerModule):
         """Hidden states to hidden states."""
         hidden, block = tensors[0], self.block
         attention = block.attn.attention
-        normed, mask = block.ln_1(hidden), local[self._mask_name]
+        normed, mask = self.gathered(block.ln_1(hidden)), local[self._mask_name]
         shape = (*normed.shape[:2], attention.num_heads, attention.head_dim)
         parts = (attention.q_proj, attention.k_proj, attention.v_proj)
         query, key, value = (part(normed).view(shape).transpose(1, 2) for part in parts)
         drop = attention.attn_dropout.p if attention.training else 0.0
-        if self.eager:
-            mixed = weighed(query, key, value, mask=mask, dropout=drop)
-        else:
-            mixed = fused(query, key, value, mask=mask, causal=mask is None, dropout=drop, scale=1.0)
+        mixed = self.attend(query, key, value, mask=mask, causal=mask is None, dropout=drop, scale=1.0)
         joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
         hidden = hidden + attention.resid_dropout(attention.out_proj(joined))
         return (hidden + block.mlp(block.ln_2(hidden)),)

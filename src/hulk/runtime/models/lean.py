@@ -6,6 +6,8 @@ its fused attention has kernels for some cases only. What is here computes the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +16,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from hulk.cost.memory import PADDED
+from hulk.runtime.again import forgetful
 
-FUSED = "hulk-fused"
-"""The name of this module's attention among transformers' own."""
+EAGER = "eager"
+"""transformers' own attention, with the score matrix in memory."""
+FUSED, FUSED_AGAIN, WEIGHED_AGAIN = "hulk-fused", "hulk-fused-again", "hulk-weighed-again"
+"""The names of this module's attention among transformers' own: without a score matrix in memory, the same computed
+again in backward, and with a score matrix that is computed again."""
 _RMS_NORMS = ("LlamaRMSNorm", "T5LayerNorm")
 _TANH_GELUS = ("NewGELUActivation", "FastGELUActivation", "GELUTanh", "PytorchGELUTanh")
 
@@ -52,35 +58,58 @@ def project(head: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def register() -> None:
-    """Make `fused` known to transformers, whose blocks call their attention by name."""
+    """Make this module's attention known to transformers, whose blocks call theirs by name."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    ALL_ATTENTION_FUNCTIONS.register(FUSED, _called_by_transformers)
+    for name in (FUSED, FUSED_AGAIN, WEIGHED_AGAIN):
+        ALL_ATTENTION_FUNCTIONS.register(name, _for_transformers(attention_named(name)))
 
 
-def _called_by_transformers(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
+def writes_scores(name: str) -> bool:
+    """Whether the attention of that name has a score matrix in memory, to which a mask must be added."""
+    return name in (EAGER, WEIGHED_AGAIN)
+
+
+def attention_named(name: str) -> Callable[..., torch.Tensor]:
+    """`fused` or `weighed`, computed again in backward or not."""
+    plain = weighed if writes_scores(name) else fused
+    return plain if name in (EAGER, FUSED) else partial(_again, plain)
+
+
+def _again(
+    attention: Callable[..., torch.Tensor], *given: torch.Tensor, dropout: float = 0.0, **options: Any
+) -> torch.Tensor:
+    result: torch.Tensor = forgetful(partial(attention, dropout=dropout, **options), *given, draws=dropout > 0.0)
+    return result
+
+
+def _for_transformers(attention: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, None]]:
     """Attention in the form that transformers asks for: the result is (batch, tokens, heads, width)."""
-    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-    result = fused(
-        query,
-        key,
-        value,
-        mask=attention_mask,
-        causal=causal and attention_mask is None and query.shape[2] > 1,
-        dropout=dropout,
-        scale=scaling,
-    )
-    return result.transpose(1, 2).contiguous(), None
+
+    def called(
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        is_causal: bool | None = None,
+        **_: Any,
+    ) -> tuple[torch.Tensor, None]:
+        causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+        result = attention(
+            query,
+            key,
+            value,
+            mask=attention_mask,
+            causal=causal and attention_mask is None and query.shape[2] > 1,
+            dropout=dropout,
+            scale=scaling,
+        )
+        return result.transpose(1, 2).contiguous(), None
+
+    return called
 
 
 def fused(
@@ -111,10 +140,17 @@ def weighed(
     value: torch.Tensor,
     *,
     mask: torch.Tensor | None = None,
+    causal: bool = False,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> torch.Tensor:
-    """The same, not scaled, with the score matrix in memory, and in fp32 where it is weighed."""
-    scores = torch.matmul(query, key.transpose(-1, -2))
+    """The same with the score matrix in memory, and in fp32 where it is weighed. What is causal comes with a mask that
+    says so."""
+    del causal
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    scores = torch.matmul(query, key.transpose(-1, -2)) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if mask is not None:
         scores = scores + mask
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)

@@ -33,6 +33,7 @@ class LlamaBlock(CausalBlock):
         "block.mlp.up_proj": Style.COLUMNS,
         "block.mlp.down_proj": Style.ROWS,
     }
+    gathers = ("block.self_attn", "block.mlp")
 
     def __init__(self, block: Any, rotary: Any, config: Any) -> None:
         super().__init__(block, config)
@@ -42,7 +43,7 @@ class LlamaBlock(CausalBlock):
         """The causal mask and the rotations."""
         super().prepare(tensors, local)
         if "rotations" not in local:
-            local["rotations"] = self.rotary(tensors[0], position_ids=positions(tensors[0]))
+            local["rotations"] = self.rotary(tensors[0], position_ids=positions(self.length(tensors[0]), tensors[0]))
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to hidden states."""

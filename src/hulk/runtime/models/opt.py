@@ -23,7 +23,7 @@ class OptEmbedding(LayerModule):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Token ids to hidden states."""
         (ids,) = tensors
-        where = self.embed_positions(None, position_ids=positions(ids))
+        where = self.embed_positions(None, position_ids=positions(ids.shape[1], ids))
         return (self.project_in(self.embed_tokens(ids)) + where,)
 
 
@@ -38,6 +38,7 @@ class OptBlock(CausalBlock):
         "block.fc1": Style.COLUMNS,
         "block.fc2": Style.ROWS,
     }
+    gathers = ("block.self_attn", "block.fc1")
 
     def divide(self, ranks: int) -> None:
         """This rank's heads."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, causal_mask
-from hulk.runtime.models.lean import fused, project, weighed
+from hulk.runtime.models.lean import attention_named, project
 
 
 class T5Embedding(LayerModule):
@@ -60,10 +60,11 @@ class T5EncoderBlock(LayerModule):
         "table": Style.HEADS,
     }
     again = True
+    early = ("table",)
 
     def __init__(self, block: Any, first: Any, config: Any) -> None:
         super().__init__()
-        self.block, self.eager = block, config._attn_implementation == "eager"
+        self.block, self.attend = block, attention_named(config._attn_implementation)
         attention = first.layer[0].SelfAttention
         self.table = attention.relative_attention_bias
         self._buckets = attention._relative_position_bucket
@@ -82,7 +83,7 @@ class T5EncoderBlock(LayerModule):
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The position bias."""
         if "encoder bias" not in local:
-            local["encoder bias"] = self._bias(tensors[0].shape[1], tensors[0])
+            local["encoder bias"] = self._bias(self.length(tensors[0]), tensors[0])
 
     def divide(self, ranks: int) -> None:
         """This rank's heads."""
@@ -99,17 +100,14 @@ class T5EncoderBlock(LayerModule):
         """One attention of a block and its residual; over itself, or over the encoder's output. Scores are not
         scaled."""
         attention = part.SelfAttention if source is None else part.EncDecAttention
-        normed = part.layer_norm(hidden)
-        seen = normed if source is None else source
+        normed = self.gathered(part.layer_norm(hidden))
+        seen = normed if source is None else self.gathered(source)
         query, key, value = (
             project(x).view(*x.shape[:2], attention.n_heads, attention.key_value_proj_dim).transpose(1, 2)
             for project, x in ((attention.q, normed), (attention.k, seen), (attention.v, seen))
         )
         drop = attention.dropout if attention.training else 0.0
-        if self.eager:
-            mixed = weighed(query, key, value, mask=bias, dropout=drop)
-        else:
-            mixed = fused(query, key, value, mask=bias, dropout=drop, scale=1.0)
+        mixed = self.attend(query, key, value, mask=bias, dropout=drop, scale=1.0)
         joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
         result: torch.Tensor = hidden + part.dropout(attention.o(joined))
         return result
@@ -117,7 +115,7 @@ class T5EncoderBlock(LayerModule):
     def _feed(self, hidden: torch.Tensor) -> torch.Tensor:
         """The feed-forward and its residual."""
         part = self.block.layer[-1]
-        result: torch.Tensor = hidden + part.dropout(part.DenseReluDense(part.layer_norm(hidden)))
+        result: torch.Tensor = hidden + part.dropout(part.DenseReluDense(self.gathered(part.layer_norm(hidden))))
         return result
 
 
@@ -143,7 +141,7 @@ class T5DecoderBlock(T5EncoderBlock):
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """The position bias, with what hides later positions."""
         if "decoder bias" not in local:
-            length = tensors[1].shape[1]
+            length = self.length(tensors[1])
             local["decoder bias"] = self._bias(length, tensors[1]) + causal_mask(length, tensors[1])
 
     def divide(self, ranks: int) -> None:

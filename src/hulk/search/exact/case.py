@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hulk.cost.arrays import Durations, Encoded, Floats, Ints, Tables
-from hulk.cost.tables import empty_durations
+from hulk.cost.arrays import Durations, Encoded, Floats, Ints, Tables, empty_durations
 from hulk.domain.options import Options, codes_of
 from hulk.search.job_space import JobSpace
 from hulk.search.skeleton import Skeleton, Slot

@@ -9,7 +9,7 @@ import numpy as np
 
 from hulk.cost.arrays import BY_REGION, FITS, RING, SCHEDULE, SYNC, Bools, Encoded, Floats, Ints, Tables
 from hulk.cost.compiled import inner, maker
-from hulk.cost.step import ALL, durations, seconds_of, step_seconds
+from hulk.cost.step import ALL, durations, seconds_in, step_seconds
 from hulk.cost.sync import is_apart, set_bytes, shared_holders
 from hulk.search.cut import set_warmup
 from hulk.search.exact.case import Case, Offer, Room
@@ -68,7 +68,7 @@ def best_order(
                 continue  # a ring may start anywhere, and three have but one
             priced += 1
             plan.options[SYNC] = BY_REGION if by_region else RING
-            trial = seconds_of(tables, plan, room.out, room.scratch)
+            trial = seconds_in(tables, plan, room.out, room.scratch)
             if 0 <= trial < best.seconds[0]:
                 best.seconds[0], best.by_region[0] = trial, by_region
                 best.chains[:] = mine
