@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench parsers clean
 
 demo: $(VENV)/core
 	$(BIN)/hulk show hulk47
@@ -19,7 +19,7 @@ demo: $(VENV)/core
 # processes, takes about as long as installing what the tests need and the checks do.
 test: export NUMBA_BOUNDSCHECK := 1
 test: $(VENV)/core
-	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint && wait $$first
+	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint parsers && wait $$first
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/dev
@@ -27,6 +27,9 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What reads the files of `hulk export` in its tests, in an environment of its own that sees Hulk's.
+parsers: $(VENV)-parsers/done
 
 # Goes on where it was stopped. `make bench OPTIONS=--fresh` begins anew, OPTIONS="--only seeds paper" runs these alone.
 bench: $(VENV)/dev
@@ -44,5 +47,12 @@ $(VENV)/dev: $(VENV)/core
 	$(PIP) install --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+$(VENV)-parsers/done: $(VENV)/dev tests/export/requirements.txt tests/export/parsers.txt
+	$(BIN)/python -m venv $(VENV)-parsers
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$($(VENV)-parsers/bin/python -c 'import site; print(site.getsitepackages()[0])')/hulk.pth"
+	$(VENV)-parsers/bin/pip --disable-pip-version-check --quiet install --no-compile --no-deps -r tests/export/parsers.txt
+	$(VENV)-parsers/bin/pip --disable-pip-version-check --quiet install --no-compile -r tests/export/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-parsers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

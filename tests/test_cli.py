@@ -81,7 +81,7 @@ def test_simulate_is_the_same_for_the_same_seed(smaller):
     assert first != other
 
 
-@pytest.mark.parametrize("which", ["cluster", "jobs", "plan"])
+@pytest.mark.parametrize("which", ["cluster", "jobs", "plan", "hosts"])
 def test_schema_is_json_schema(which):
     from jsonschema import Draft202012Validator
 

@@ -18,6 +18,7 @@ from hulk.cli import (
     catalogue,
     compare,
     explain,
+    export,
     gnn,
     plan,
     price,
@@ -57,6 +58,7 @@ app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
 app.command("run")(run.run)
+app.command("export")(export.export)
 app.command("profile")(profile.profile)
 app.command("validate")(validate.validate)
 app.command("schema")(schema.schema)

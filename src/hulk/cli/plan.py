@@ -54,6 +54,10 @@ NoGnnOption = Annotated[bool, typer.Option("--no-gnn", help="search without the 
 UniformOption = Annotated[
     bool, typer.Option("--uniform", help="pipelines all alike, one set of degrees, an even cut: what most engines run")
 ]
+ForOption = Annotated[
+    str | None,
+    typer.Option("--for", help="plan what this target of `hulk export` can express, with its engine's price"),
+]
 PolicyOption = Annotated[str, typer.Option(help="search, or paper: one shot of the network deals the machines out")]
 
 _HURRIED = (
@@ -81,6 +85,7 @@ def plan(
     no_gnn: NoGnnOption = False,
     policy: PolicyOption = "search",
     uniform: UniformOption = False,
+    target: ForOption = None,
     engine: EngineOption = "hulk",
     headroom: PlanHeadroomOption = DEFAULT,
     profile: ProfileOption = None,
@@ -95,6 +100,7 @@ def plan(
     """
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
+    from hulk.cli.regular import check_jobs, formed, target_of
     from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
@@ -104,35 +110,37 @@ def plan(
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import compute_with
 
-    runner = with_headroom(engine_named(engine), headroom)
+    wanted = target_of(target, {"--engine": engine != "hulk", "--uniform": uniform, "--exact": exact})
+    runner = with_headroom(engine_named(wanted.engine.name if wanted else engine), headroom)
     base, work = load_cluster(cluster), load_jobs(jobs)
     check_output(out, "--out")
     machines = with_settings(base, settings, quiet=as_json)
     compute = compute_with(profile)
+    check_jobs(wanted, work, machines)
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
     announce_compilation(search=True)
-    notes: Sequence[str] = ()
+    notes, hurried = list[str](), False
     if exact:
         from hulk.search.exact import solve_exactly
 
         money = "--cheapest, --max-cost and --min-throughput"
         refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
-        price, hurried = price_plan(best, machines, work, compute=compute, engine=runner), False
+        price = price_plan(best, machines, work, compute=compute, engine=runner)
     else:
         from hulk.cli.verbose import told
         from hulk.search.budget import Effort
         from hulk.search.request import Request
 
         request = Request(machines, work, compute, runner, objective, wishes.avoid, wishes.pins)
-        effort = Effort(time_limit, evaluations, seed, workers)
         with told(verbose):
-            result = _searched(request, effort, way, no_gnn=no_gnn, quiet=as_json or verbose)
-        best, price, hurried = result.plan, result.price, result.hurried
-        if uniform:
-            best, price, notes = _uniform(request, result)
+            result = _searched(
+                request, Effort(time_limit, evaluations, seed, workers), way, no_gnn=no_gnn, quiet=as_json or verbose
+            )
+        hurried = result.hurried
+        best, price, notes = formed(wanted, request, result, uniform=uniform, headroom=headroom)
     broken = broken_promises(best, price, work, objective, wishes)
     if out and not broken:
         save_plan(best, out, cluster=machines)
@@ -171,25 +179,6 @@ class _Answer:
     hurried: bool
     out: str | None
     notes: Sequence[str] = ()
-
-
-def _uniform(request: Request, free: PlanResult) -> tuple[Plan, PlanPrice, list[str]]:
-    """A plan with regular pipelines alone, its price, and in words what it costs each job."""
-    from hulk.cost.price import price_plan
-    from hulk.cost.report import JobPrice
-    from hulk.search.uniform import made_uniform
-    from hulk.units import format_time
-
-    made, notes = made_uniform(request, free.plan), []
-    price = price_plan(made, request.cluster, request.jobs, compute=request.compute, engine=request.engine)
-    one, other = price.jobs, free.price.jobs
-    for job in request.jobs:
-        regular, best = one.get(job.name), other.get(job.name)
-        if isinstance(regular, JobPrice) and isinstance(best, JobPrice):
-            took, instead = format_time(regular.step), format_time(best.step)
-            more = regular.step / best.step - 1.0
-            notes.append(f"{job.name}: {took} a step with pipelines all alike, {instead} without that: {more:+.1%}")
-    return made, price, notes
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:

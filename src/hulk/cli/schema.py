@@ -14,10 +14,11 @@ class Format(StrEnum):
     CLUSTER = "cluster"
     JOBS = "jobs"
     PLAN = "plan"
+    HOSTS = "hosts"
     AGENTS = "agents"
 
 
-def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs, plan or agents")]) -> None:
+def schema(which: Annotated[Format, typer.Argument(help="cluster, jobs, plan, hosts or agents")]) -> None:
     """Print the JSON Schema of a file format, for editors and checkers."""
     from hulk.cli.screen import print_json
     from hulk.io.schema import schema as schema_of

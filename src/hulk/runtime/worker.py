@@ -17,7 +17,7 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from hulk.errors import InputError
 from hulk.runtime.options import takes_settings
 from hulk.runtime.report import BUILDING, WAITING, Reporter
 from hulk.runtime.settings import Compute, RunFiles, Settings
+
+if TYPE_CHECKING:
+    from hulk.runtime.seats import Seat
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -180,7 +183,7 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
         raise InputError(f"{size} ranks were started, but the plan of {job.name!r} has {seating.size} GPUs")
     here = seating.seats[rank]
     on_gpu = torch.cuda.is_available() and settings.compute is Compute.REAL
-    device = torch.device("cuda", here.gpu % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
+    device = torch.device("cuda", _gpu(here, cluster.machine(here.machine).gpus)) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
         if (settings.precision or job.precision) == Precision.TF32:
@@ -195,6 +198,15 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
     store = keep_touch(reporter, address=address, port=int(port), timeout=settings.timeout)
     train(Context(job, cluster, seating, here, settings, device), reporter)
     leave_together(store, rank=rank, size=size, patience=settings.timeout)
+
+
+def _gpu(seat: Seat, gpus: int) -> int:
+    """The GPU of a rank as this process counts them: by the plan's number where all of the machine's are to be seen,
+    else, where a scheduler hands out only as many as are used, one after the other."""
+    import torch
+
+    seen = torch.cuda.device_count()
+    return (seat.gpu if seen >= gpus else seat.local_rank) % seen
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from hulk.domain.model import LayerKind
 from hulk.domain.options import SPACE, Options, Schedule, Sync
 from hulk.domain.plan import JobPlan, Plan, idle_machines
 from hulk.domain.regular import even_layers
+from hulk.search.form import ANY, Form
 from hulk.search.job_space import JobSpace
 from hulk.search.request import Request
 from hulk.search.skeleton import Chain, Skeleton, Slot, to_job_plan
@@ -22,6 +23,8 @@ _SCHEDULES = (Schedule(), Schedule.ahead(4))
 """Those that regular plans are tried with: few, since a hall's links are short."""
 _AT_ONCE = 64  # plans between two looks at the clock
 _MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
+_RECUT = 12  # plans with an even cut whose cut is changed
+_FEW_STAGES = 16  # up to which blocks move between any two stages, not only between neighbours
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,43 @@ def _never() -> bool:
     return False
 
 
-def best_uniform(space: JobSpace, machines: Sequence[int], *, is_over: Callable[[], bool] = _never) -> Uniform | None:
+def best_uniform(
+    space: JobSpace, machines: Sequence[int], form: Form = ANY, *, is_over: Callable[[], bool] = _never
+) -> Uniform | None:
     """The regular plan with the shortest step on these machines in their order, of all, or of those that were looked at
     when it `is_over`; None where none fits."""
-    best: Uniform | None = None
-    for number, skeleton in enumerate(uniform_skeletons(space, machines)):
+    best: list[Uniform] = []
+    for number, skeleton in enumerate(uniform_skeletons(space, machines, form)):
         if number % _AT_ONCE == 0 and is_over():
             break
         found = _even(space, skeleton)
-        if found is not None and (best is None or found[0] < best.seconds):
-            best = Uniform(space, skeleton, found[1], found[0])
+        if found is not None and (len(best) < _RECUT or found[0] < best[-1].seconds):
+            best = sorted([*best, Uniform(space, skeleton, found[1], found[0])], key=lambda plan: plan.seconds)[:_RECUT]
+    if form.uneven:
+        best = sorted((_recut(plan, is_over) for plan in best), key=lambda plan: plan.seconds)
+    return best[0] if best else None
+
+
+def _recut(uniform: Uniform, is_over: Callable[[], bool]) -> Uniform:
+    """The same pipelines with blocks moved from stage to stage as long as that makes steps shorter."""
+    stages = len(uniform.skeleton.chains[0])
+    pairs = [(a, b) for a, b in permutations(range(stages), 2) if stages <= _FEW_STAGES or abs(a - b) == 1]
+    blocks = [
+        uniform.space.job.model.layers[i].kind is LayerKind.BLOCK for i in range(len(uniform.space.job.model.layers))
+    ]
+    best, better = uniform, True
+    while better and not is_over():
+        better = False
+        for source, target in pairs:
+            counts = (best.encoded.last - best.encoded.first + 1)[:stages].copy()
+            first = int(counts[:source].sum())
+            if sum(blocks[first : first + int(counts[source])]) < 2:
+                continue
+            counts[source] -= 1
+            counts[target] += 1
+            found = _cut(best.space, best.skeleton, counts)
+            if found is not None and found[0] < best.seconds:
+                best, better = replace(best, encoded=found[1], seconds=found[0]), True
     return best
 
 
@@ -67,19 +97,23 @@ def uniform_plans(space: JobSpace, machines: Sequence[int]) -> Iterator[Uniform]
             yield Uniform(space, skeleton, found[1], found[0])
 
 
-def uniform_skeletons(space: JobSpace, machines: Sequence[int]) -> Iterator[Skeleton]:
+def uniform_skeletons(space: JobSpace, machines: Sequence[int], form: Form = ANY) -> Iterator[Skeleton]:
     """Regular pipelines with all options, in either order of GPUs."""
     usable = [machine for machine in machines if machine in space.allowed]
     blocks = sum(layer.kind is LayerKind.BLOCK for layer in space.job.model.layers)
     for degree in space.degrees:
+        if form.tensor is not None and degree > form.tensor:
+            continue
         slots = [
             Slot(machine, degree) for machine in usable for _ in range(space.cluster.machines[machine].gpus // degree)
         ]
-        for stages in range(1, min(blocks, len(slots)) + 1):
-            if blocks % stages:  # a cut that is not even
+        for stages in range(1, min(blocks, len(slots), form.stages or blocks) + 1):
+            if blocks % stages and not form.uneven:
                 continue
             for replicas in _replicas(space.job.global_batch, len(slots) // stages):
                 for chains in _orders(slots[: stages * replicas], stages):
+                    if not form.fits(Skeleton(chains, Options(1))):
+                        continue
                     for options in _options(space, replicas, stages, degree):
                         yield Skeleton(chains, options)
 
@@ -102,7 +136,8 @@ def _orders(slots: Sequence[Slot], stages: int) -> Iterator[tuple[Chain, ...]]:
 def _options(space: JobSpace, replicas: int, stages: int, degree: int) -> Iterator[Options]:
     """All that have an effect on such pipelines, each replica with as many microbatches as the others."""
     possible = {choice.name: choice.possible(space.scope) for choice in SPACE}
-    possible["schedule"] = _SCHEDULES if stages > 1 else _SCHEDULES[:1]
+    offered = space.scope.offers.get("schedule", _SCHEDULES)
+    possible["schedule"] = tuple(each for each in _SCHEDULES if each in offered)[: None if stages > 1 else 1]
     possible["sync"] = (Sync.RING,)
     if replicas == 1:
         possible["sharding"] = possible["sharding"][:1]
@@ -116,9 +151,14 @@ def _options(space: JobSpace, replicas: int, stages: int, degree: int) -> Iterat
 
 def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
     """Seconds of a step with an even cut, and the plan in numbers; None where it does not fit."""
+    counts = even_layers([layer.kind for layer in space.job.model.layers], len(skeleton.chains[0]))
+    return _cut(space, skeleton, np.array(counts))
+
+
+def _cut(space: JobSpace, skeleton: Skeleton, counts: np.ndarray) -> tuple[float, Encoded] | None:
+    """The same with so many layers on each stage of every pipeline."""
     encoded = space.encode(skeleton)
     stages, replicas = len(skeleton.chains[0]), len(skeleton.chains)
-    counts = even_layers([layer.kind for layer in space.job.model.layers], stages)
     ends = np.cumsum(counts)
     options = skeleton.normal_options
     share = space.job.global_batch // (options.microbatch_size * replicas)
@@ -134,7 +174,7 @@ def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
     return (seconds, encoded) if seconds >= 0 else None
 
 
-def made_uniform(request: Request, plan: Plan) -> Plan:
+def made_uniform(request: Request, plan: Plan, form: Form = ANY, *, is_over: Callable[[], bool] = _never) -> Plan:
     """Every job of a plan with the best regular plan on the machines it has there; a job that is alone may use all it
     is allowed to. A job that no regular plan fits waits."""
     rows = {machine.name: i for i, machine in enumerate(request.cluster.machines)}
@@ -146,7 +186,9 @@ def made_uniform(request: Request, plan: Plan) -> Plan:
         groups = [sorted(rows[machine] for machine in plan.jobs[name].machines)] if name in plan.jobs else []
         if len(request.jobs) == 1:
             groups.append(sorted(space.allowed))
-        found = [uniform for group in groups if (uniform := best_uniform(space, group)) is not None]
+        found = [
+            uniform for group in groups if (uniform := best_uniform(space, group, form, is_over=is_over)) is not None
+        ]
         if found:
             jobs[name] = min(found, key=lambda uniform: uniform.seconds).plan
             waiting.pop(name, None)

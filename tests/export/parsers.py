@@ -1,0 +1,187 @@
+"""The targets' own parsers on exported files: `python parsers.py TARGET FOLDER`, by a Python that has them. Prints what
+was read as one JSON object; ends with an error where a parser refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def megatron(folder: Path) -> dict[str, Any]:
+    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+
+    arguments = (folder / "arguments.txt").read_text().splitlines()
+
+    def value(name: str) -> str:
+        return arguments[arguments.index(name) + 1]
+
+    stages = int(value("--pipeline-model-parallel-size"))
+    layout = PipelineParallelLayerLayout(value("--pipeline-model-parallel-layout"), stages)
+    layout.validate_layer_layout(num_layers=int(value("--num-layers")), mtp_num_layers=0)
+    return {"layout": [[kind.name for part in stage for kind in part] for stage in layout.layout]}
+
+
+def torchtitan(folder: Path) -> dict[str, Any]:
+    sys.path.insert(0, str(folder))
+    from torchtitan.config import ConfigManager
+    from torchtitan.distributed.parallel_dims import ParallelDims
+
+    config = ConfigManager().parse_args(["--module", "hulk_plan", "--config", "plan"])
+    parallelism = config.parallelism
+    parts = parallelism.module_fqns_per_model_part
+    world = (
+        parallelism.data_parallel_replicate_degree
+        * parallelism.data_parallel_shard_degree
+        * parallelism.tensor_parallel_degree
+        * parallelism.pipeline_parallel_degree
+    )
+    ParallelDims(
+        dp_shard=parallelism.data_parallel_shard_degree,
+        dp_replicate=parallelism.data_parallel_replicate_degree,
+        cp=1,
+        tp=parallelism.tensor_parallel_degree,
+        pp=parallelism.pipeline_parallel_degree,
+        ep=1,
+        world_size=world,
+    )
+    return {
+        "world": world,
+        "parts": [len(part) for part in parts],
+        "schedule": parallelism.pipeline_parallel_schedule,
+        "layers": len(config.model_spec.model.layers),
+        "batch": [config.training.local_batch_size, config.training.global_batch_size],
+    }
+
+
+def automodel(folder: Path) -> dict[str, Any]:
+    import yaml
+    from nemo_automodel.cli.utils import resolve_recipe_name
+    from nemo_automodel.components.training.step_scheduler import StepSchedulerConfig
+    from nemo_automodel.recipes._dist_utils import parse_distributed_section
+    from transformers import AutoConfig
+
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    found = parse_distributed_section(recipe["distributed"])
+    steps = {key: value for key, value in recipe["step_scheduler"].items() if key != "local_batch_size"}
+    StepSchedulerConfig(**steps)
+    return {
+        "recipe": resolve_recipe_name(recipe["recipe"]),
+        "sizes": [found[name] for name in ("dp_size", "dp_replicate_size", "tp_size", "pp_size")],
+        "parts": [len(part) for part in found["pipeline_config"].module_fqns_per_model_part],
+        "layers": AutoConfig.from_pretrained(folder / "model").num_hidden_layers,
+    }
+
+
+def deepspeed(folder: Path) -> dict[str, Any]:
+    from deepspeed.launcher.runner import fetch_hostfile, parse_inclusion_exclusion
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    pool = fetch_hostfile(str(folder / "hostfile"))
+    start = (folder / "start.sh").read_text().replace("\\\n", " ").split()
+    active = parse_inclusion_exclusion(pool, start[start.index("--include") + 1], "")
+    sys.path.insert(0, str(folder))
+    import deepspeed.runtime.config as module
+    import partition
+
+    # The config asks a running job how many replicas there are; here it is told.
+    module.dist.get_rank = lambda *_: 0
+    topology = partition.topology()
+
+    class Grid:
+        def get_data_parallel_world_size(self) -> int:
+            return partition.REPLICAS
+
+    config = DeepSpeedConfig(str(folder / "deepspeed.json"), mpu=Grid())
+    return {
+        "gpus": {host: list(slots) for host, slots in active.items()},
+        "world": topology.world_size(),
+        "batch": [config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps],
+        "zero": config.zero_optimization_stage,
+        "starts": partition.STARTS,
+    }
+
+
+def accelerate(folder: Path) -> dict[str, Any]:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import launch_command_parser
+    from accelerate.utils.constants import FSDP_SHARDING_STRATEGY
+
+    found = {}
+    for path in sorted((folder / "machines").glob("*.yaml")):
+        config = load_config_from_file(str(path))
+        strategy = config.fsdp_config.get("fsdp_sharding_strategy")
+        assert strategy is None or strategy in FSDP_SHARDING_STRATEGY, strategy
+        script = path.with_suffix(".sh").read_text().splitlines()[-1].split()
+        start = [word for word in script[3:] if word != '"$@"'] + ["train.py"]
+        asked = launch_command_parser().parse_args(start)
+        assert asked.training_script == "train.py"
+        found[path.stem] = [config.machine_rank, config.num_machines, config.num_processes, strategy]
+    return found
+
+
+def skypilot(folder: Path) -> dict[str, Any]:
+    import sky
+    from sky.utils import dag_utils
+
+    dag = dag_utils.load_job_group_from_yaml_str((folder / "group.yaml").read_text())
+    del sky
+    return {
+        task.name: [task.num_nodes, [[str(each.cloud), each.region, each.accelerators] for each in task.resources]]
+        for task in dag.tasks
+    }
+
+
+def jobset(folder: Path) -> dict[str, Any]:
+    import kubernetes_validate
+    import yaml
+    from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
+    found = {}
+    for document in yaml.safe_load_all((folder / "jobset.yaml").read_text()):
+        if document["kind"] != "JobSet":
+            kubernetes_validate.validate(document, "1.31", strict=True)
+            continue
+        # The model leaves out what it does not know, and takes any text for a choice: so what comes back is compared.
+        again = JobsetV1alpha2JobSet.from_dict(document).to_dict()
+        assert again == document, (again, document)
+        for group in document["spec"]["replicatedJobs"]:
+            job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **group["template"]}
+            kubernetes_validate.validate(job, "1.31", strict=True)
+            found[group["name"]] = group["template"]["spec"]["completions"]
+    if len(sys.argv) > 3:
+        _against_crd(folder, Path(sys.argv[3]))
+    return found
+
+
+def _against_crd(folder: Path, path: Path) -> None:
+    """The schema of JobSet's own CRD, where somebody has the file; unknown fields are refused, as the server would."""
+    import jsonschema
+    import yaml
+
+    crd = yaml.safe_load(path.read_text())
+    schema = _strict(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    for document in yaml.safe_load_all((folder / "jobset.yaml").read_text()):
+        if document["kind"] == "JobSet":
+            jsonschema.validate({k: v for k, v in document.items() if k != "metadata"}, schema)
+
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _strict(value) for key, value in schema.items()}
+    free = made.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in made
+    if made.get("type") == "object" and "properties" in made and not free:
+        made["additionalProperties"] = False
+    if made.get("x-kubernetes-int-or-string"):
+        made.pop("type", None)
+    return made
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    print(json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]).absolute())))

@@ -1,0 +1,57 @@
+"""The targets' own parsers read the golden files as what the plans say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parser_python import PYTHON, needs_parsers
+
+from golden import FOLDER
+
+HALL = [f"oslo-{i}" for i in (1, 2, 3, 4)]
+EXPECTED: dict[str, Any] = {
+    "megatron": {
+        "layout": [
+            ["embedding", *["decoder"] * 8], ["decoder"] * 9, ["decoder"] * 9, [*["decoder"] * 6, "loss"],
+        ]
+    },
+    "torchtitan": {"world": 32, "parts": [15, 20], "schedule": "1F1B", "layers": 32, "batch": [8, 64]},
+    "automodel": {
+        "recipe": "nemo_automodel.recipes.llm.train_ft.TrainFinetuneRecipeForNextTokenPrediction",
+        "sizes": [8, 2, 2, 2],
+        "parts": [16, 21],
+        "layers": 32,
+    },
+    "deepspeed": {
+        "gpus": {name: list(range(8)) for name in HALL},
+        "world": 32,
+        "batch": [64, 1, 8],
+        "zero": 1,
+        "starts": [0, 9, 18, 27, 34],
+    },
+    "accelerate": {name: [rank, 4, 32, "HYBRID_SHARD"] for rank, name in enumerate(HALL)},
+    "skypilot": {
+        "g0-rome": [1, [["AWS", "eu-south-1", {"RTX3090": 1}]]],
+        "g1-oslo": [1, [["GCP", "europe-north1", {"V100-32GB": 2}]]],
+        "g2-oslo": [1, [["GCP", "europe-north1", {"V100-32GB": 1}]]],
+    },
+    "jobset": {"g0-rome": 1, "g1-oslo": 1, "g2-oslo": 1},
+}  # fmt: skip
+
+
+@needs_parsers
+@pytest.mark.parametrize("target", EXPECTED)
+def test_a_parser_reads_what_the_plan_says(target: str, tmp_path: Path) -> None:
+    program = [str(PYTHON), str(Path(__file__).parent / "parsers.py"), target, str(FOLDER / target)]
+    variables = {**os.environ, "HOME": str(tmp_path), "DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"}
+    variables.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        program, capture_output=True, text=True, env=variables, cwd=tmp_path, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED[target]

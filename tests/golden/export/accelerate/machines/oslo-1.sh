@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Starts a training program of yours on machine 1 of 4: machines/NAME.sh train.py ARGUMENTS. Written by `hulk export`.
+set -euo pipefail
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+[ $# -gt 0 ] || { echo "usage: $0 PROGRAM ARGUMENTS" >&2; exit 2; }
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+exec accelerate launch --config_file "$here"/oslo-1.yaml --gradient_accumulation_steps 2 "$@"
