@@ -1,9 +1,10 @@
-"""Keys of the mesh are X25519's, by the vectors of RFC 7748 and by WireGuard itself; peers are the pairs that talk."""
+"""Keys of the mesh are those that WireGuard itself would make; peers are the pairs that talk."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from base64 import b64decode
 from dataclasses import replace
 
@@ -11,42 +12,24 @@ import pytest
 from scenes import hall, tiny
 
 from hulk.domain.options import Sharding, Sync
+from hulk.errors import InputError
 from hulk.export import TARGETS
+from hulk.export.keys import SIZE, key_pair
 from hulk.export.pairs import pairs_of
-from hulk.export.x25519 import private_key, public_key, written, x25519
-
-
-@pytest.mark.parametrize(
-    ("scalar", "point", "result"),
-    [
-        (
-            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
-            "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c",
-            "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552",
-        ),
-        (
-            "4b66e9d4d1b4673c5ad22691957d6af5c11b6421e0ea01d42ca4169e7918ba0d",
-            "e5210f12786811d3f4b7959d0538ae2c31dbe7106fc03c3efc4cd549c715a493",
-            "95cbde9476e8907d7aade45cb4b873f88b595a68799fa152e6f8f7647aac7957",
-        ),
-    ],
-)
-def test_vectors_of_the_rfc(scalar: str, point: str, result: str) -> None:
-    assert x25519(bytes.fromhex(scalar), bytes.fromhex(point)).hex() == result
-
-
-def test_a_thousand_times() -> None:
-    k = u = bytes([9]) + bytes(31)
-    for _ in range(1000):
-        k, u = x25519(k, u), k
-    assert k.hex() == "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"
 
 
 @pytest.mark.skipif(shutil.which("wg") is None, reason="needs wireguard-tools")
 def test_wireguard_agrees() -> None:
-    key = private_key(bytes(range(32)))
-    said = subprocess.run(["wg", "pubkey"], input=written(key), capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == written(public_key(key))
+    keys = key_pair(bytes(range(SIZE)))
+    said = subprocess.run(["wg", "pubkey"], input=keys.private, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == keys.public
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.x25519", None)
+    with pytest.raises(InputError, match="cryptography") as refused:
+        TARGETS.get("wireguard").export(tiny())
+    assert refused.value.hint == "pip install 'hulk[wireguard]'"
 
 
 def test_peers_are_the_pairs_that_talk() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 from hulk.export.files import PRIVATE, File, Files, as_yaml, script
+from hulk.export.keys import SIZE, key_pair
 from hulk.export.pairs import pairs_of
 from hulk.export.scene import Scene, refuse
 from hulk.export.shell import HEAD, array, file_name, host_name, word
-from hulk.export.x25519 import private_key, public_key, written
 
 PORT = 51820
 """WireGuard's usual port; a further job of the same plan has the next one."""
@@ -41,18 +41,17 @@ def export(scene: Scene) -> Files:
     interface, port = f"hulk{scene.number}", PORT + scene.number
     start = int(IPv4Address(f"10.{77 + scene.number}.0.0"))
     inside = {name: str(IPv4Address(start + 1 + i)) for i, name in enumerate(names)}
-    keys = {name: private_key(scene.chance(32)) for name in names}
-    public = {name: written(public_key(key)) for name, key in keys.items()}
+    keys = {name: key_pair(scene.chance(SIZE)) for name in names}
     peers: dict[str, list[str]] = {name: [] for name in names}
     for a, b in pairs_of(scene):
         peers[a].append(b)
         peers[b].append(a)
     files: Files = {}
     for name in names:
-        text = f"[Interface]\nPrivateKey = {written(keys[name])}\nAddress = {inside[name]}/16\nListenPort = {port}\n"
+        text = f"[Interface]\nPrivateKey = {keys[name].private}\nAddress = {inside[name]}/16\nListenPort = {port}\n"
         for other in peers[name]:
             text += (
-                f"\n[Peer]\nPublicKey = {public[other]}\nAllowedIPs = {inside[other]}/32\n"
+                f"\n[Peer]\nPublicKey = {keys[other].public}\nAllowedIPs = {inside[other]}/32\n"
                 f"Endpoint = {_endpoint(scene.host(other).address, port)}\nPersistentKeepalive = {KEEPALIVE}\n"
             )
         files[f"machines/{file_name(name)}.conf"] = File(text, PRIVATE)
