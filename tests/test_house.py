@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,3 +53,10 @@ def test_no_dozen_lines_are_written_twice() -> None:
                 twice.append((seen[run], here))
             seen.setdefault(run, here)
     assert not twice
+
+
+def test_modules_of_tests_and_benchmarks_have_names_of_their_own() -> None:
+    # Tests import each other's modules, and the benchmarks', by their bare names: of two alike, one would hide the other.
+    files = [path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    names = Counter(path.name for path in files if "golden" not in path.parts and path.name != "conftest.py")
+    assert [name for name, times in names.items() if times > 1] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from scenes import example
+from export_scenes import example
 
 from hulk.export import TARGETS
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scenes import HALL, JOBS, SITES, uneven
+from export_scenes import HALL, JOBS, SITES, uneven
 
 from hulk.domain.plan import Plan
 from hulk.io.bundle import cluster_files

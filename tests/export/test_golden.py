@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scenes import example
+from export_scenes import example
 
 from golden import FOLDER
 from hulk.export import TARGETS

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from export_scenes import TRAINING, counted, example, tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scenes import TRAINING, counted, example, tiny
 
 from hulk.errors import HulkError, InputError
 from hulk.export import TARGETS, Scene

@@ -9,7 +9,7 @@ from base64 import b64decode
 from dataclasses import replace
 
 import pytest
-from scenes import hall, tiny
+from export_scenes import hall, tiny
 
 from hulk.domain.options import Sharding, Sync
 from hulk.errors import InputError

@@ -45,7 +45,7 @@ def test_commands_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["torchrun", "wireguard"])
 def test_the_page_says_what_files_are_called(name: str) -> None:
-    from scenes import example
+    from export_scenes import example
 
     text = PAGE.read_text(encoding="utf-8")
     scripts = {path for path in TARGETS.get(name).export(example(name)) if path.endswith(".sh") and "/" not in path}

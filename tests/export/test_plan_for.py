@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scenes import SITES, clusters, jobs
+from export_scenes import SITES, clusters, jobs
 
 from hulk.cost.compute import ComputeModel
 from hulk.export import TARGETS

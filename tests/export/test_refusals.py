@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scenes import AHEAD, changed, hall, jobs, tiny
+from export_scenes import AHEAD, changed, hall, jobs, tiny
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Optimizer

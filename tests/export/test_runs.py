@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from export_runs import STEPS, exported, losses, single, variables
 from parser_python import PYTHON, needs_parsers
 from slurm_nodes import Slurm
-
-from runs import STEPS, exported, losses, single, variables
 
 pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from scenes import hall
+from export_scenes import hall
 
 from hulk.export import TARGETS
 from hulk.export.grid import grid_of
