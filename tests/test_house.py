@@ -56,7 +56,7 @@ def test_no_dozen_lines_are_written_twice() -> None:
 
 
 def test_modules_of_tests_and_benchmarks_have_names_of_their_own() -> None:
-    # Tests import each other's modules, and the benchmarks', by their bare names: of two alike, one would hide the other.
+    # Tests import each other's modules, and the benchmarks', by their bare names: of two alike, one hides the other.
     files = [path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
     names = Counter(path.name for path in files if "golden" not in path.parts and path.name != "conftest.py")
     assert [name for name, times in names.items() if times > 1] == []
