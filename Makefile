@@ -16,10 +16,11 @@ demo: $(VENV)/core
 
 # All compiled code is tested with every index checked: one out of bounds is an error here, not a wrong number. The checks
 # cost next to nothing; tests/test_unchecked.py compares with the code that people run. Compiling, once for all test
-# processes, takes about as long as installing what the tests need and the checks do.
+# processes, takes about as long as installing what the tests need and the checks do. ALSO=parsers installs the parsers of
+# other programs besides; without them, the tests that need them are skipped.
 test: export NUMBA_BOUNDSCHECK := 1
 test: $(VENV)/core
-	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint parsers && wait $$first
+	$(BIN)/python tests/compile_first.py & first=$$!; $(MAKE) --no-print-directory lint $(ALSO) && wait $$first
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/dev
