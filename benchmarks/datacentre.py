@@ -3,6 +3,7 @@
     python benchmarks/datacentre.py            16 machines of 8 H100, 8 x 400 Gbit/s each; five jobs, one at a time
     python benchmarks/datacentre.py --json     one JSON object
     python benchmarks/datacentre.py --engine torchtitan
+    python benchmarks/datacentre.py --case 70b-128k-16
     python benchmarks/datacentre.py --words    what each option brings: the best regular plan without it, over with it
 
 The grid is what an expert with time would try: every tensor and pipeline degree that divides heads and blocks, the
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
@@ -46,7 +48,7 @@ links: [{inside: hall, latency: 0.005 ms, bandwidth: 400 Gbit/s}]
 MOST_SECONDS = 10.0
 TIME_LIMIT = 6.0
 """Seconds the search is given; finishing a plan comes on top."""
-WORDS = ("recompute", "sharding", "shard_within", "sequence_parallel")
+WORDS = ("recompute", "sharding", "shard_within", "context", "expert", "sequence_parallel")
 PLAYED = 8
 """Of the grid's plans: the best by closed forms, which are played."""
 
@@ -85,17 +87,24 @@ def published_tflops(name: str) -> str:
     run = next((run for run in read_runs() if run.name == name), None)
     if run is None:
         return ""
-    gpus = sum(stage.tensor_parallel for stage in run.plan.stages)
+    gpus = sum(stage.ranks for stage in run.plan.stages)
     return f"{tflops(run.job, run.step, gpus):.0f} ({name})"
 
 
-def build_report(engine: Engine) -> Report:
-    """All cases."""
+def _degrees(plan: JobPlan) -> str:
+    shape, options = plan.shape, plan.options
+    degrees = {"cp": options.context, "ep": options.expert}
+    shared = "".join(f" {name}{degree}" for name, degree in degrees.items() if degree > 1)
+    return f"tp{shape.ranks // options.context} pp{shape.stages // shape.replicas} dp{shape.replicas}{shared}"
+
+
+def build_report(engine: Engine, cases: Sequence[Case]) -> Report:
+    """Some cases."""
     report = Report("datacentre")
     cluster = read_cluster(parse_document(HALL, name="hall"))
     compute, network, rows = bundled_compute(), bundled_network(), []
     gpus = sum(machine.gpus for machine in cluster.machines)
-    for case in CASES:
+    for case in cases:
         job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
         request = Request(cluster, (job,), compute, engine)
         space = request.spaces()[0]
@@ -120,14 +129,13 @@ def build_report(engine: Engine) -> Report:
         report.figure(f"{case.name}.over_grid", free / grid, most=1.0 + 1e-9)
         report.figure(f"{case.name}.uniform_over_grid", alike / grid, most=1.01)
         report.figure(f"{case.name}.plan_s", took, most=MOST_SECONDS)
-        shape = result.plan.jobs[job.name].shape
         rows.append(
             [
                 case.name,
                 f"{free:.3f}",
                 f"{grid:.3f}",
                 f"{alike:.3f}",
-                f"tp{shape.ranks} pp{shape.stages // shape.replicas} dp{shape.replicas}",
+                _degrees(result.plan.jobs[job.name]),
                 f"{tflops(job, free, gpus):.0f}",
                 published_tflops(case.published),
                 f"{took:.1f}",
@@ -138,7 +146,7 @@ def build_report(engine: Engine) -> Report:
     return report
 
 
-def words_report(engine: Engine) -> Report:
+def words_report(engine: Engine, cases: Sequence[Case]) -> Report:
     """For every option that the engine has more than one value of: the best regular plan's step with the option at its
     normal value, over that with all of them."""
     report = Report("datacentre-words")
@@ -146,7 +154,7 @@ def words_report(engine: Engine) -> Report:
     everything = range(len(cluster.machines))
     names = [c.name for c in SPACE if c.name in WORDS and len(engine.tried.get(c.name, c.values)) > 1]
     rows = []
-    for case in CASES:
+    for case in cases:
         job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
 
         def best(runner: Engine, job: Job = job) -> float:
@@ -168,10 +176,12 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--engine", default="megatron", help="who runs the plans (megatron)")
     arguments.add_argument("--words", action="store_true", help="what each option brings")
+    arguments.add_argument("--case", choices=[case.name for case in CASES], help="one job (all)")
     options = arguments.parse_args()
+    cases = [case for case in CASES if options.case in (None, case.name)]
     try:
         engine = replace(engine_named(options.engine), headroom=HEADROOM)
-        return (words_report if options.words else build_report)(engine).finish(options.json)
+        return (words_report if options.words else build_report)(engine, cases).finish(options.json)
     except HulkError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

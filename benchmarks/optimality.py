@@ -186,7 +186,7 @@ def in_words(plan: Plan) -> dict[str, str]:
 def _job_in_words(job: JobPlan) -> str:
     pipelines = " + ".join(
         f"{pipeline.microbatches} × ("
-        + " ".join(f"{s.machine}×{s.tensor_parallel}:{s.first}-{s.last}" for s in pipeline.stages)
+        + " ".join(f"{s.machine}×{s.ranks}:{s.first}-{s.last}" for s in pipeline.stages)
         + ")"
         for pipeline in job.pipelines
     )

@@ -6,9 +6,9 @@
     python benchmarks/published.py --points FILE   also write name, engine, predicted and measured seconds as JSON lines
     python benchmarks/published.py --leave-out     also each group by what is fitted on the others (some minutes)
 
-A run is priced with the engine that it names, or the nearest bundled one. What a plan cannot say (FSDP, interleaving,
-sequence parallelism, selective recomputation, fp8) is listed, and the nearest plan is priced: such runs count among
-`all`, not among `expressible`. Bias is the mean of the signed errors.
+A run is priced with the engine that it names, or the nearest bundled one. What a plan cannot say (interleaved
+stages whose microbatches are no multiple of the stages) is listed, and the nearest plan is priced: such runs count
+among `all`, not among `expressible`. Bias is the mean of the signed errors.
 """
 
 from __future__ import annotations

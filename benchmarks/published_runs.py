@@ -32,7 +32,7 @@ from hulk.domain.cluster import Cluster, Link, Machine, Region
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Job
 from hulk.domain.options import Options, Recompute, Sharding
-from hulk.domain.plan import JobPlan, Pipeline, Stage
+from hulk.domain.plan import JobPlan, Pipeline, Stage, rounds_problem
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
 from hulk.io.hf_config import architecture_from_config
@@ -155,7 +155,13 @@ def _engine(row: Row) -> Engine:
 
 def _missing(row: Row) -> list[str]:
     """What of a run no plan can say."""
-    return [word for word, there in (("interleaving", row["chunks"] > 1),) if there]
+    return [] if _chunks(row) == row["chunks"] else ["interleaving"]
+
+
+def _chunks(row: Row) -> int:
+    """Pieces of the model that a stage holds; 1 where a plan cannot say them."""
+    share = int(row["global_batch"]) // (int(row["microbatch"]) * int(row["data"]))
+    return 1 if rounds_problem(int(row["pipeline"]), int(row["chunks"]), share) else int(row["chunks"])
 
 
 def _cluster(row: Row) -> Cluster:
@@ -169,11 +175,11 @@ def _cluster(row: Row) -> Cluster:
 
 def _plan(row: Row, layers: int, cluster: Cluster) -> JobPlan:
     tensor, stages, replicas = int(row["tensor"]), int(row["pipeline"]), int(row["data"])
-    per_node = int(row["gpus_per_node"])
-    counts = row.get("layers_per_stage") or even_layers(layers, stages)
-    if sum(counts) != layers or len(counts) != stages:
+    per_node, pieces = int(row["gpus_per_node"]), stages * _chunks(row)
+    counts = row.get("layers_per_stage") or even_layers(layers, pieces)
+    if sum(counts) != layers or len(counts) != pieces:
         raise InputError(
-            f"{sum(counts)} layers on {len(counts)} stages: the model has {layers}, the run {stages} stages"
+            f"{sum(counts)} layers on {len(counts)} stages: the model has {layers}, the run {pieces} stages"
         )
     share, rest = divmod(int(row["global_batch"]), int(row["microbatch"]) * replicas)
     if rest:
@@ -182,7 +188,8 @@ def _plan(row: Row, layers: int, cluster: Cluster) -> JobPlan:
     pipelines = []
     for replica in range(replicas):
         made, first = [], 0
-        for stage, count in enumerate(counts):
+        for piece, count in enumerate(counts):
+            stage = piece % stages
             rank = tensor * (stage + stages * replica if near else replica + replicas * stage)
             host, slot = divmod(rank, per_node)
             made.append(Stage(cluster.machines[host].name, tuple(range(slot, slot + tensor)), first, first + count - 1))
@@ -192,6 +199,7 @@ def _plan(row: Row, layers: int, cluster: Cluster) -> JobPlan:
         tuple(pipelines),
         Options(
             int(row["microbatch"]),
+            chunks=_chunks(row),
             recompute=RECOMPUTES[row["recompute"]],
             sharding=_sharding(row),
             sequence_parallel=bool(row["sequence_parallel"]),

@@ -39,6 +39,8 @@ BENCHMARKS = (
     "testbed",
     "testbed_links",
     "probe",
+    "reach",
+    "export",
     "datacentre",
     "peers",
     "gnn",

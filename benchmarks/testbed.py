@@ -112,7 +112,7 @@ def draw(number: int, folder: Path, compute: ComputeModel) -> Configuration:
         machines = 2 + number % 7
         replicas = min(1 + number % 3, machines)
         regions = min(2 + number // 2 % 3, machines)
-        names = _write_cluster(folder, machines, regions, rng)
+        names = write_cluster(folder, machines, regions, rng)
         model = rng.choice(sorted(MODELS))
         size = rng.choice((1, 2, 4))
         shares = [rng.randint(4, 20)] * replicas
@@ -207,7 +207,7 @@ def draw_shared(number: int, folder: Path, compute: ComputeModel) -> Configurati
             return Configuration(number, folder, cluster, job, plan)
 
 
-def _write_cluster(folder: Path, machines: int, regions: int, rng: random.Random) -> list[str]:
+def write_cluster(folder: Path, machines: int, regions: int, rng: random.Random) -> list[str]:
     """A cluster file; answers with the machines' names."""
     places = [f"r{i}" for i in range(regions)]
     homes = places + [rng.choice(places) for _ in range(machines - regions)]

@@ -192,13 +192,14 @@ def test_every_field_of_a_schema_is_described(kind: str) -> None:
 def test_the_examples_of_the_documentation_load() -> None:
     text = (Path(__file__).parents[1] / "docs" / "file-formats.md").read_text()
     blocks = re.findall(r"^```(\w+) (cluster|jobs|plan)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert [kind for _, kind, _ in blocks] == ["cluster", "cluster", "cluster", "jobs", "plan"]
+    assert [kind for _, kind, _ in blocks] == ["cluster", "cluster", "cluster", "cluster", "jobs", "plan"]
     documents = [parse_document(body, name=f"{kind}.{form}", is_json=form == "json") for form, kind, body in blocks]
-    labs, own, extended = (read_cluster(document) for document in documents[:3])
+    labs, own, extended, stored = (read_cluster(document) for document in documents[:4])
+    assert stored.storage == {"rome": 2.5e8, "oslo": 5e8}
     assert len(labs.machines) == 7
     assert [gpu.name for gpu in own.gpus] == ["a100-big", "h100-cool", "mine"]
     assert len(extended.machines) == 48
-    check_plan(read_plan(documents[4]), labs, read_jobs(documents[3]))
+    check_plan(read_plan(documents[5]), labs, read_jobs(documents[4]))
 
 
 def test_the_schemas_accept_the_documentations_examples() -> None:

@@ -22,7 +22,7 @@ from hulk.domain.architecture import Architecture, Family
 from hulk.domain.check import check_plan
 from hulk.domain.cluster import BLOCKED, Cluster, Link, Machine, Region, pair
 from hulk.domain.job import Job, Rule
-from hulk.domain.options import Options, Schedule, ScheduleKind, Sharding, Sync
+from hulk.domain.options import SPACE, Options, Schedule, ScheduleKind, Scope, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InputError
 from hulk.io.gpus import gpu
@@ -40,7 +40,7 @@ def make_job(
 ) -> Job:
     architecture = Architecture(
         family=Family.DECODER, hidden=hidden, layers=blocks, heads=4, kv_heads=4, head_dim=hidden // 4, ffn=4 * hidden,
-        vocab=2048, embedding=hidden, positions=1024, tied=tied,
+        vocab=2048, embedding=hidden, positions=max(1024, sequence), tied=tied,
     )  # fmt: skip
     return Job(name, build_model(architecture, name=name, sequence=sequence), batch, **kwargs)  # type: ignore[arg-type]
 
@@ -87,19 +87,21 @@ def best_by_machines(cluster: Cluster, job: Job, engine: Engine) -> dict[frozens
     best: dict[frozenset[str], float] = {}
     names = [machine.name for machine in cluster.machines if job.may_run_in(machine.region)]
     hosts = Hosts.of(cluster, names)
-    recomputes, sequences = engine.tried["recompute"], engine.tried.get("sequence_parallel", (False, True))
-    for size, recompute, sequence in product((1, 2, 4, 8), recomputes, sequences):
+    possible = {choice.name: choice.possible(Scope(job, engine.tried)) for choice in SPACE}
+    tried = ("recompute", "sequence_parallel", "context")
+    shardings = (Sharding.NONE, Sharding.OPTIMIZER)
+    for size, sharding, *values in product((1, 2, 4, 8), shardings, *(possible[name] for name in tried)):
         if job.global_batch % size:
             continue
         total = job.global_batch // size
-        options = Options(size, recompute=recompute, sequence_parallel=sequence)
+        options = Options(size, sharding=sharding, **dict(zip(tried, values, strict=True)))
         book = make_book(job, hosts, ranks=[1, 2, 4], options=options, compute=COMPUTE, engine=engine)
         for pipelines in all_pipelines(cluster, names, len(job.model.layers), total):
             if breaks_rules(cluster, job, pipelines):
                 continue
             schedules = [Schedule(ScheduleKind.GPIPE), *(Schedule(ScheduleKind.ONE_F_ONE_B, k) for k in range(total))]
-            for schedule, sync, sharding in product(schedules, Sync, (Sharding.NONE, Sharding.OPTIMIZER)):
-                plan = JobPlan(pipelines, replace(options, schedule=schedule, sync=sync, sharding=sharding))
+            for schedule, sync in product(schedules, Sync):
+                plan = JobPlan(pipelines, replace(options, schedule=schedule, sync=sync))
                 encoded = encode(plan, cluster, book)
                 seconds = seconds_of(book.tables, encoded)
                 if seconds >= 0:
@@ -247,6 +249,12 @@ def test_agrees_with_brute_force_for_another_engine(engine: Engine) -> None:
     rng = np.random.default_rng(300)
     job = make_job("a", 1, hidden=1024, batch=4, tied=True, sequence=1024)
     agree(make_cluster(rng, (2, 1), regions=2, memory=1e10, blocked=False), [job], engine)
+
+
+def test_agrees_with_brute_force_where_sequences_are_shared() -> None:
+    rng = np.random.default_rng(301)
+    job = make_job("a", 1, hidden=512, batch=2, tied=False, sequence=8192)
+    agree(make_cluster(rng, (2, 1), regions=1, memory=8e9, blocked=False), [job], MEGATRON)
 
 
 # --- what must hold of optima ---

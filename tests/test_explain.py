@@ -75,7 +75,7 @@ def test_a_long_pipeline_is_told_by_region():
     stages = tuple(Stage(name, (gpu,), 4 * i, 4 * i + 3 if i < 5 else 25) for i, (name, gpu) in enumerate(order))
     plan = JobPlan((Pipeline(stages, 8),), Options(microbatch_size=1))
     long = _priced(plan, 8).pipelines[0]
-    assert len(stage_lines(long)) == 6
-    many = stage_lines(long * 4)  # 24 changes of machine
+    assert len(stage_lines(long, len(long))) == 6
+    many = stage_lines(long * 4, 4 * len(long))  # 24 changes of machine
     assert len(many) == 8
     assert many[0] == "layers 0–15 in rome, 4 stages on rome-1, rome-2, rome-3 (4 GPUs)"

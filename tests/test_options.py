@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from factories import job as toy_job
 from hulk.cost.arrays import Tables
 from hulk.cost.engine import ENGINES, HULK
+from hulk.domain.job import Job
 from hulk.domain.options import (
     COLUMN,
     GPIPE,
@@ -35,6 +36,7 @@ from hulk.domain.options import (
     words_of,
 )
 from hulk.gnn.generator import Scale, scattered
+from hulk.io.models import build_named_model
 from hulk.io.profiles import bundled_compute
 from hulk.search.job_space import JobSpace
 from hulk.search.skeleton import Skeleton, Slot
@@ -43,7 +45,7 @@ from hulk.search.tables import SearchTables, pack, tables_of
 
 by_choice = pytest.mark.parametrize("choice", SPACE, ids=lambda choice: choice.name)
 scopes = st.integers(1, 4096).map(lambda batch: Scope(toy_job(global_batch=batch)))
-ANY = replace(HULK, searched={})
+ANY = replace(HULK, offers={}, searched={})
 """An engine that can do all there is."""
 
 
@@ -71,7 +73,8 @@ def test_every_field_has_a_row() -> None:
 
 @by_choice
 def test_a_row_is_consistent(choice: Choice) -> None:
-    assert len(set(choice.values)) == len(choice.values) > 1
+    listed = choice.values + choice.regular
+    assert len(set(listed)) == len(listed) > 1
     assert not choice.fine or set(choice.values) <= set(choice.fine)
     for weights in (choice.chances, choice.short):
         assert not weights or (len(weights) == len(choice.values) and min(weights) >= 0 and max(weights) > 0)
@@ -82,7 +85,7 @@ def test_a_row_is_consistent(choice: Choice) -> None:
 
 @by_choice
 def test_codes_and_texts_are_unique(choice: Choice) -> None:
-    values = set(choice.values) | set(choice.fine)
+    values = {*choice.values, *choice.fine, *choice.regular}
     assert len({choice.code_of(value) for value in values}) == len(values)
     assert len({plain_value(value) for value in values}) == len(values)
 
@@ -168,7 +171,7 @@ def test_normal_options_are_those_that_have_an_effect(case: tuple[Scope, Options
     found = normal(options, shape)
     assert normal(found, shape) == found
     for choice in SPACE:
-        counts = choice.needs.met(shape) and not (choice.moot and choice.moot(found))
+        counts = choice.needs.met(shape, found.context) and not (choice.moot and choice.moot(found))
         assert getattr(found, choice.name) == (getattr(options, choice.name) if counts else choice.values[0])
 
 
@@ -180,6 +183,8 @@ def test_needs_are_met_by_any_of_them(shape: Shape) -> None:
     assert Needs.STAGES.met(shape) == (stages > replicas)
     assert Needs.RANKS.met(shape) == (ranks > 1)
     assert (Needs.REPLICAS | Needs.STAGES).met(shape) == (stages > 1)
+    assert not Needs.CONTEXT.met(shape)
+    assert Needs.CONTEXT.met(shape, 2) == (ranks > 1)
 
 
 @given(cases(), shapes)
@@ -189,7 +194,7 @@ def test_words_are_of_what_has_an_effect(case: tuple[Scope, Options], shape: Sha
     assert all(words) and len(set(words)) == len(words)
     assert words == words_of(normal(options, shape), shape)
     plain = normal(options, shape)
-    told = [choice.words(getattr(plain, choice.name)) for choice in SPACE if choice.needs.met(shape)]
+    told = [choice.words(getattr(plain, choice.name)) for choice in SPACE if choice.needs.met(shape, plain.context)]
     assert words == [each for each in told if each]
 
 
@@ -252,9 +257,12 @@ def test_packed_tables_are_those_of_the_options(seed: int) -> None:
 
 def test_tables_depend_on_what_is_said_to_be_in_them() -> None:
     """On every such option for some job, and on no other."""
+    spaces = scene(0)[0]
+    others = [Job(name, build_named_model(name, 8192), 8) for name in ("llama-3-8b", "mixtral-8x7b")]
+    spaces = [*spaces, *spaces_of(spaces[0].cluster, others, bundled_compute(), engine=ANY)]
     for choice in SPACE:
         differs = False
-        for space in scene(0)[0]:
+        for space in spaces:
             made = [space.tables(replace(space.plainest, **{choice.name: v})) for v in choice.possible(space.scope)]
             differs |= any(not np.array_equal(a, b) for a, b in zip(made[0], made[-1], strict=True))
         assert differs == choice.in_tables, choice.name

@@ -48,6 +48,7 @@ def test_words_become_degrees_and_options() -> None:
         Options(1, Schedule.ahead(4), Recompute.ATTENTION, sharding=Sharding.GRADIENTS, shard_within=Within.MACHINE),
         Order.REPLICAS_NEAR,
     )
+    assert parse_regular("pp4 vp2 zb+4") == Regular(1, 4, None, Options(1, Schedule.parse("zb+4"), chunks=2))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,9 @@ def test_blocks_are_cut_evenly_and_the_ends_go_with_them() -> None:
     assert even_layers(kinds, 10) == [2, *[1] * 8, 2]
     with pytest.raises(InputError, match="10 blocks cannot be cut into 11 stages"):
         even_layers(kinds, 11)
+    assert even_layers(kinds, 2, 2) == [4, 3, 2, 3]
+    with pytest.raises(InputError, match="10 blocks cannot be cut into 4 stages of 3 chunks"):
+        even_layers(kinds, 4, 3)
 
 
 def test_orders_put_stages_or_replicas_beside_each_other(files: tuple[str, str]) -> None:
@@ -127,6 +131,14 @@ def test_a_layout_is_priced_without_a_file(files: tuple[str, str]) -> None:
     assert "and 24 more stages do not fit" in anyway.stdout
     long = hulk("price", "--layout", "tp1 pp4 mb1 recompute zero1", *files, "--engine", "megatron")
     assert long.returncode == 0 and "32 pipelines" not in long.stdout
+    rounds = hulk("price", "--layout", "tp8 pp2 vp2 mb1 sp", *files, "--engine", "megatron", "--json")
+    assert rounds.returncode == 0, rounds.stderr
+    (stages, _) = json.loads(rounds.stdout)["jobs"]["j"]["pipelines"]
+    assert [(stage["machine"], stage["first"], stage["last"]) for stage in stages] == [
+        ("n-1", 0, 8), ("n-2", 9, 16), ("n-1", 17, 24), ("n-2", 25, 33)
+    ]  # fmt: skip
+    split = hulk("price", "--layout", "tp8 pp2 zb", *files, "--engine", "megatron")
+    assert split.returncode == 3 and 'megatron cannot do "zb"' in split.stdout
 
 
 @pytest.mark.parametrize(
@@ -136,6 +148,9 @@ def test_a_layout_is_priced_without_a_file(files: tuple[str, str]) -> None:
         (("--layout", "tp8 pp3 dp2"), "needs 6 groups of 8 GPUs of one machine, and there are 4"),
         (("--layout", "tp8 mb5"), "a batch of 32 does not divide into microbatches of 5"),
         (("--layout", "tp1 pp32 dp2"), "needs 64 groups"),
+        (("--layout", "tp4 pp8 vp5"), "32 blocks cannot be cut into 8 stages of 5 chunks"),
+        (("--layout", "tp4 pp4 mb8 vp2"), "interleaved stages take microbatches 4 at a time, and 2 are no multiple"),
+        (("--layout", "tp8 vp2"), "there is nothing to interleave"),
         (("--layout", "tp8", "--job", "k"), "--job 'k': no such job"),
         (("--job", "j"), "a plan file or --layout is needed"),
         ((), "a plan file or --layout is needed"),

@@ -84,6 +84,7 @@ def two_stages(name: str, a: str, b: str, cluster: Cluster, *, forward: float = 
 
 # --- Agreement with the price ---------------------------------------------------------------------------------------
 
+SCHEDULES = ["gpipe", "1f1b", "1f1b+1", "1f1b+3", "1f1b+50", "zb", "zb+2"]
 seconds = st.floats(0.001, 2.0)
 rates = st.floats(10.0, 1e4)
 
@@ -118,6 +119,21 @@ def pipelines(draw: st.DrawFn, layers: int, machines: Sequence[str], free: Count
     return Pipeline(tuple(stages), draw(st.integers(1, 64)))
 
 
+@st.composite
+def rounds(draw: st.DrawFn, layers: int, chunks: int, machines: Sequence[str], free: Counter[str]) -> Pipeline:
+    """A pipeline whose stages go round its GPUs."""
+    count = draw(st.integers(2, layers // chunks))
+    places = []
+    for _ in range(count):
+        name, ranks = draw(st.sampled_from(machines)), draw(st.sampled_from([1, 2, 4]))
+        places.append((name, tuple(range(free[name], free[name] + ranks))))
+        free[name] += ranks
+    cuts = draw(st.permutations(range(1, layers)))[: count * chunks - 1]
+    bounds = pairwise([0, *sorted(cuts), layers])
+    stages = tuple(Stage(*places[k % count], first, end - 1) for k, (first, end) in enumerate(bounds))
+    return Pipeline(stages, count * draw(st.integers(1, 8)))
+
+
 def draw_habits(draw: st.DrawFn) -> dict[str, Any]:
     """Some of what `hulk run` does."""
     flags = {name: draw(st.booleans()) for name in ("swaps", "shares_once", "sends_weights", "rolls")}
@@ -137,11 +153,14 @@ def jobs_prepared(draw: st.DrawFn, cluster: Cluster, name: str = "job", *, habit
     names = [machine.name for machine in cluster.machines]
     free: Counter[str] = Counter()
     replicas = draw(st.integers(1, 4))
+    chunks = draw(st.sampled_from([each for each in (1, 1, 2, 3) if each == 1 or count >= 2 * each]))
+    drawn = pipelines(count, names, free) if chunks == 1 else rounds(count, chunks, names, free)
     plan = JobPlan(
-        tuple(draw(pipelines(count, names, free)) for _ in range(replicas)),
+        tuple(draw(drawn) for _ in range(replicas)),
         Options(
             microbatch_size=1,
-            schedule=Schedule.parse(draw(st.sampled_from(["gpipe", "1f1b", "1f1b+1", "1f1b+3", "1f1b+50"]))),
+            schedule=Schedule.parse(draw(st.sampled_from(SCHEDULES))),
+            chunks=chunks,
             sync=draw(st.sampled_from(Sync)),
             sharding=draw(st.sampled_from([Sharding.NONE, Sharding.OPTIMIZER])),
         ),
@@ -225,7 +244,7 @@ def test_a_price_is_what_the_simulator_plays(data: st.DataObject) -> None:
 
 
 def check_spans(simulation: Simulation, ready: Sequence[Prepared]) -> None:
-    """Every microbatch passes every stage once each way, and a stage does one thing at a time."""
+    """Every microbatch passes every stage once each way, and GPUs do one thing at a time."""
     for one in ready:
         timeline = simulation.jobs[one.job.name]
         by_stage = defaultdict(list)
@@ -238,8 +257,13 @@ def check_spans(simulation: Simulation, ready: Sequence[Prepared]) -> None:
             for kind in (SpanKind.FORWARD, SpanKind.BACKWARD):
                 done = [span.microbatch for span in spans if span.kind is kind]
                 assert done == list(range(pipeline.microbatches))
-            assert sum(span.kind is SpanKind.UPDATE for span in spans) == 1
-            computing = [span for span in spans if span.kind.computes]
+            if one.plan.options.schedule.splits_backward:
+                made = [span.microbatch for span in spans if span.kind is SpanKind.WEIGHTS]
+                assert made == list(range(pipeline.microbatches))
+            slots = len(pipeline.slots(one.plan.options.chunks))
+            together = [span for k in range(s % slots, len(pipeline.stages), slots) for span in by_stage[p, k]]
+            assert sum(span.kind is SpanKind.UPDATE for span in together) == 1
+            computing = sorted((span for span in together if span.kind.computes), key=lambda span: span.start)
             assert all(a.end <= b.start + 1e-12 for a, b in pairwise(computing))
 
 

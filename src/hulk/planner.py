@@ -330,7 +330,7 @@ def _regular(groups: GroupSearch, space: JobSpace, machines: Sequence[int]) -> F
         return None
     if not _LEAST_REGULAR <= gpus <= _MOST_REGULAR:
         return None
-    found = best_uniform(space, machines, is_over=partial(groups.budget.is_over, _ARRANGING))
+    found = best_uniform(space, machines, is_over=partial(groups.budget.is_over, _ARRANGING), in_turn=True)
     return None if found is None else (found.skeleton, space.result(found.skeleton))
 
 

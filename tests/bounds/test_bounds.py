@@ -118,7 +118,7 @@ def _broken(cluster, job, plan):
     """A plan whose last stage ends behind the last layer."""
     stages = plan.stages
     book = make_book(
-        job, Hosts.of(cluster, plan.machines), ranks=[stage.tensor_parallel for stage in stages],
+        job, Hosts.of(cluster, plan.machines), ranks=[stage.ranks for stage in stages],
         options=plan.options, compute=COMPUTE, engine=HULK,
     )  # fmt: skip
     encoded = encode(plan, cluster, book)

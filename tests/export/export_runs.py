@@ -29,12 +29,13 @@ def variables(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **more}
 
 
-def exported(folder: Path, target: str, nodes: tuple[str, str]) -> Path:
+def exported(folder: Path, target: str, nodes: tuple[str, str], interface: str | None = "lo") -> Path:
     """The job's folder for a target."""
     write_case(TWO, folder)
     write_text(folder / "text.txt")
     hosts = {
-        machine: {"address": "127.0.0.1", "ssh": node, "node": node.rpartition("@")[2], "interface": "lo"}
+        machine: {"address": "127.0.0.1", "ssh": node, "node": node.rpartition("@")[2]}
+        | ({"interface": interface} if interface else {})
         for machine, node in zip(("rome-1", "oslo-1"), nodes, strict=True)
     }
     (folder / "hosts.json").write_text(json.dumps({"hosts": hosts}))

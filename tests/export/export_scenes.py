@@ -65,8 +65,8 @@ def tiny(hosts: HostList | None = None) -> Scene:
     inputs = {"plan.json": "{}\n", "cluster.json": "{}\n", "jobs.json": "{}\n"}
     places = hosts or HostList(
         hosts={
-            "rome-1": Host("203.0.113.1", "me@rome", "n1", "eth1"),
-            "oslo-1": Host("oslo-1.example.org", "oslo-1.example.org", "n2"),
+            "rome-1": Host("203.0.113.1", "me@rome", "n1"),
+            "oslo-1": Host("oslo-1.example.org", "oslo-1.example.org", "n2", "eth1"),
         },
         regions={"rome": "aws/eu-south-1", "oslo": "gcp/europe-north1"},
     )
@@ -107,9 +107,9 @@ def changed(scene: Scene, **options: object) -> Scene:
 def example(target: str) -> Scene:
     """The scene of a target's golden files, which its parser reads as well."""
     if target == "megatron":
-        return recut(hall("tp4 pp4 dp2 mb1 sp zero1 recompute-attention"), (8, 17, 26, 33))
+        return recut(hall("tp2 cp2 pp4 dp2 mb1 sp zero1 recompute-attention"), (8, 17, 26, 33))
     if target in ("torchtitan", "automodel"):
-        return recut(hall("tp2 pp2 dp8 mb1 sp fsdp hsdp recompute-operations dp-pp"), (14, 33))
+        return recut(hall("tp2 cp2 pp2 dp4 mb1 sp fsdp hsdp recompute-operations dp-pp"), (14, 33))
     if target == "deepspeed":
         return recut(hall("pp4 dp8 mb1 zero1 recompute dp-pp"), (8, 17, 26, 33))
     if target == "accelerate":

@@ -35,13 +35,14 @@ def torchtitan(folder: Path) -> dict[str, Any]:
     world = (
         parallelism.data_parallel_replicate_degree
         * parallelism.data_parallel_shard_degree
+        * parallelism.context_parallel_degree
         * parallelism.tensor_parallel_degree
         * parallelism.pipeline_parallel_degree
     )
     ParallelDims(
         dp_shard=parallelism.data_parallel_shard_degree,
         dp_replicate=parallelism.data_parallel_replicate_degree,
-        cp=1,
+        cp=parallelism.context_parallel_degree,
         tp=parallelism.tensor_parallel_degree,
         pp=parallelism.pipeline_parallel_degree,
         ep=1,
@@ -69,7 +70,7 @@ def automodel(folder: Path) -> dict[str, Any]:
     StepSchedulerConfig(**steps)
     return {
         "recipe": resolve_recipe_name(recipe["recipe"]),
-        "sizes": [found[name] for name in ("dp_size", "dp_replicate_size", "tp_size", "pp_size")],
+        "sizes": [found[name] for name in ("dp_size", "dp_replicate_size", "cp_size", "tp_size", "pp_size")],
         "parts": [len(part) for part in found["pipeline_config"].module_fqns_per_model_part],
         "layers": AutoConfig.from_pretrained(folder / "model").num_hidden_layers,
     }
@@ -105,20 +106,19 @@ def deepspeed(folder: Path) -> dict[str, Any]:
 
 
 def accelerate(folder: Path) -> dict[str, Any]:
-    from accelerate.commands.config.config_args import load_config_from_file
-    from accelerate.commands.launch import launch_command_parser
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.constants import FSDP_SHARDING_STRATEGY
 
     found = {}
-    for path in sorted((folder / "machines").glob("*.yaml")):
-        config = load_config_from_file(str(path))
-        strategy = config.fsdp_config.get("fsdp_sharding_strategy")
-        assert strategy is None or strategy in FSDP_SHARDING_STRATEGY, strategy
-        script = path.with_suffix(".sh").read_text().splitlines()[-1].split()
-        start = [word for word in script[3:] if word != '"$@"'] + ["train.py"]
-        asked = launch_command_parser().parse_args(start)
+    for path in sorted((folder / "machines").glob("*.sh")):
+        line = path.read_text().splitlines()[-1].replace('"$here"', str(path.parent))
+        start = [word for word in line.split()[3:] if word != '"$@"'] + ["train.py"]
+        # What `accelerate launch` makes of the arguments and the config together.
+        asked, _, _ = _validate_launch_command(launch_command_parser().parse_args(start))
         assert asked.training_script == "train.py"
-        found[path.stem] = [config.machine_rank, config.num_machines, config.num_processes, strategy]
+        strategy = asked.fsdp_sharding_strategy
+        assert strategy is None or strategy in FSDP_SHARDING_STRATEGY, strategy
+        found[path.stem] = [asked.machine_rank, asked.num_machines, asked.num_processes, strategy, asked.gpu_ids]
     return found
 
 

@@ -20,10 +20,10 @@ EXPECTED: dict[str, Any] = {
             ["embedding", *["decoder"] * 8], ["decoder"] * 9, ["decoder"] * 9, [*["decoder"] * 6, "loss"],
         ]
     },
-    "torchtitan": {"world": 32, "parts": [15, 20], "schedule": "1F1B", "layers": 32, "batch": [8, 64]},
+    "torchtitan": {"world": 32, "parts": [15, 20], "schedule": "1F1B", "layers": 32, "batch": [16, 64]},
     "automodel": {
         "recipe": "nemo_automodel.recipes.llm.train_ft.TrainFinetuneRecipeForNextTokenPrediction",
-        "sizes": [8, 2, 2, 2],
+        "sizes": [4, 2, 2, 2, 2],
         "parts": [16, 21],
         "layers": 32,
     },
@@ -34,7 +34,7 @@ EXPECTED: dict[str, Any] = {
         "zero": 1,
         "starts": [0, 9, 18, 27, 34],
     },
-    "accelerate": {name: [rank, 4, 32, "HYBRID_SHARD"] for rank, name in enumerate(HALL)},
+    "accelerate": {name: [rank, 4, 32, "HYBRID_SHARD", "0,1,2,3,4,5,6,7"] for rank, name in enumerate(HALL)},
     "skypilot": {
         "g0-rome": [1, [["AWS", "eu-south-1", {"RTX3090": 1}]]],
         "g1-oslo": [1, [["GCP", "europe-north1", {"V100-32GB": 2}]]],

@@ -47,7 +47,7 @@ def test_a_plan_for_megatron_can_be_exported(folder: Path) -> None:
     assert told is not None, done.stdout
     plan = load_plan(folder / "plan.json").jobs["gpt"]
     assert len({pipeline.microbatches for pipeline in plan.pipelines}) == 1
-    assert len({stage.tensor_parallel for stage in plan.stages}) == 1
+    assert len({stage.ranks for stage in plan.stages}) == 1
     done = hulk(folder, "export", "plan.json", "-c", "sites.yaml", "-j", "jobs.yaml", "--to", "megatron", "-o", "out")
     assert done.returncode == 0, done.stderr
 

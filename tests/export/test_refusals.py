@@ -32,6 +32,7 @@ def shares(*microbatches: int) -> Scene:
     return replace(GRID, plan=replace(GRID.plan, pipelines=made))
 
 
+MIXED = hall("tp2 pp2 dp4 mb1")
 WIDE, NARROW = Stage("oslo-1", (0, 1, 2, 3), 0, 16), Stage("oslo-2", (0, 1), 17, 33)
 LONG, SHORT = GRID.plan.pipelines[0], Pipeline((Stage("oslo-3", (0, 1), 0, 33),), 32)
 CUT = Pipeline((Stage("oslo-3", (0, 1), 0, 15), Stage("oslo-3", (2, 3), 16, 33)), 32)
@@ -57,6 +58,11 @@ ALONE = JobPlan((Pipeline((Stage("oslo-1", (0,), 0, 13),), 12),), GRID.plan.opti
         ("automodel", shares(40, 24), "1 and 2 take 40 and 24 microbatches a step; it takes one share for all"),
         ("megatron", changed(GRID, schedule=AHEAD), "the plan has `schedule: 1f1b+4`; it takes 1f1b"),
         ("megatron", changed(GRID, sync=Sync.BY_REGION), "`sync: by-region`"),
+        ("deepspeed", changed(GRID, context=2), "the plan has `context: 2`; it takes 1"),
+        ("accelerate", changed(GRID, context=2), "the plan has `context: 2`; it takes 1"),
+        ("torchtitan", changed(GRID, expert=2), "the plan has `expert: 2`; it takes 1"),
+        ("automodel", changed(GRID, context=2), "2 GPUs share a sequence with `sharding: none`"),
+        ("megatron", changed(MIXED, expert=4), "stage 1 are split over 4 GPUs, but replicas that follow"),
         ("megatron", changed(GRID, sharding=Sharding.PARAMETERS), "`sharding: parameters`; it takes none, optimizer"),
         ("megatron", other_job(GRID, optimizer=Optimizer.ADAFACTOR), "trains with adafactor"),
         ("torchtitan", changed(GRID, sharding=Sharding.OPTIMIZER), "`sharding: optimizer`; it takes none, gradients"),
@@ -65,6 +71,10 @@ ALONE = JobPlan((Pipeline((Stage("oslo-1", (0,), 0, 13),), 12),), GRID.plan.opti
         ("automodel", replace(GRID, job=jobs()["tiny"], plan=ALONE), "gpt2 is of the type gpt2; stages are known for"),
         ("deepspeed", changed(GRID, sharding=Sharding.GRADIENTS), "its pipelines take none or optimizer"),
         ("deepspeed", hall("pp4 dp8 mb1"), "its launcher numbers GPUs machine by machine"),
+        ("deepspeed", hall("tp2 pp2 vp2 dp8 mb1 dp-pp"), "the plan has `chunks: 2`; it takes 1"),
+        ("automodel", hall("tp2 pp2 vp2 dp8 mb1"), "the plan has `chunks: 2`; it takes 1"),
+        ("megatron", hall("tp2 pp2 dp8 mb1 zb"), "the plan has `schedule: zb`; it takes 1f1b"),
+        ("torchtitan", hall("tp2 pp2 dp8 mb1 zb"), "it splits backward with several chunks alone"),
         ("accelerate", GRID, "pipelines of 2 stages; it takes plain data parallel"),
         ("accelerate", hall("tp2 dp16 mb1"), "tensor parallel 2; it takes plain data parallel"),
         ("accelerate", SPREAD, "oslo-1 and oslo-2 train with 3 and 1 GPUs; it takes one number for all"),

@@ -194,7 +194,8 @@ def test_large_scenes_must_halve_their_gap_early(tmp_path, monkeypatch):
 
 
 def test_the_benchmark_prices_proposals(tmp_path, monkeypatch):
-    monkeypatch.setattr("gnn_proposal.BASELINE_LIMIT", 0.3)
+    for name, little in (("BASELINE_LIMIT", 0.3), ("LOOKS", 2), ("ARRANGED", 1), ("TIMES", 2)):
+        monkeypatch.setattr(f"gnn_proposal.{name}", little)
     given = Given(scenes=1, at_once=1, network=exported_folder())
     kept, scene = Kept(tmp_path / "kept.json"), draw(0)
     kept.offer(scene, scene.search(), 1e-3, "made up")

@@ -71,6 +71,9 @@ class Case:
     shard: bool | str = False
     within: str = "everywhere"
     sequence_parallel: bool = False
+    chunks: int = 1
+    context: int = 1
+    expert: int = 1
     optimizer: str = "adamw"
     attention: str = "fused"
 
@@ -93,6 +96,9 @@ class Case:
                 sharding=Sharding({False: "none", True: "optimizer"}.get(self.shard, self.shard)),
                 shard_within=Within(self.within),
                 sequence_parallel=self.sequence_parallel,
+                chunks=self.chunks,
+                context=self.context,
+                expert=self.expert,
             ),
         )
 

@@ -60,13 +60,13 @@ def test_gpt_neo_attends_as_transformers_does(window: int | None) -> None:
     from transformers import GPTNeoConfig
     from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
-    from hulk.runtime.models.base import window_mask
+    from hulk.runtime.models.base import LayerModule
     from hulk.runtime.models.lean import fused
 
     config = GPTNeoConfig(hidden_size=32, num_layers=1, num_heads=4, attention_types=[[["global"], 1]], window_size=4)
     torch.manual_seed(0)
     reference = GPTNeoSelfAttention(config, "global" if window is None else "local").eval()
     query, key, value = (torch.randn(2, 4, 12, 8) for _ in range(3))
-    mask = None if window is None else window_mask(12, window, query)
+    mask = None if window is None else LayerModule().mask(12, query, window)
     wanted, _ = reference._attn(query, key, value)
     assert torch.allclose(fused(query, key, value, mask=mask, causal=mask is None, scale=1.0), wanted, atol=1e-5)

@@ -25,6 +25,14 @@ def one(*lasts: int, at: str = "rome-1", first: int = 0, gpus: int = 1) -> tuple
     return tuple((at, tuple(range(first + i * gpus, first + (i + 1) * gpus)), last) for i, last in enumerate(lasts))
 
 
+def rounds(
+    *lasts: int, slots: int = 2, at: str = "rome-1", gpus: int = 1
+) -> tuple[tuple[str, tuple[int, ...], int], ...]:
+    """A pipeline on one machine whose stages go round so many slots."""
+    places = one(*range(slots), at=at, gpus=gpus)
+    return tuple((*places[k % slots][:2], last) for k, last in enumerate(lasts))
+
+
 CASES = [
     # GPT-2 has layers 0 to 5
     Case("one stage", "gpt2", ((12, one(5)),)),
@@ -121,10 +129,70 @@ CASES = [
         sequence_parallel=True,
         shard="parameters",
     ),
+    # What shares a sequence, alone and with the rest
+    Case("sequences shared", "llama", ((3, one(4, gpus=2)),), size=4, context=2),
+    Case(
+        "sequences shared, slices and stages",
+        "gpt2",
+        ((4, (("rome-1", (0, 1, 2, 3), 2), ("oslo-1", (0, 1), 5))),),
+        size=3,
+        context=2,
+        sequence_parallel=True,
+        recompute="operations",
+    ),
+    Case(
+        "sequences shared, optimizer sharded",
+        "bert",
+        ((2, one(2, 4, gpus=2)), (1, one(4, at="oslo-1", gpus=2))),
+        size=4,
+        context=2,
+        shard=True,
+    ),
+    Case(
+        "sequences shared, windows",
+        "gpt_neo",
+        ((3, one(3, gpus=2)),),
+        size=4,
+        context=2,
+        recompute="attention",
+        attention="eager",
+    ),
     Case(
         "optimizer sharded within regions", "gpt2", ((6, one(5)), (6, one(5, at="oslo-1"))), shard=True, within="region"
     ),
     Case("t5 in slices", "t5", ((2, one(2, 6, gpus=2)), (2, one(6, at="oslo-1"))), size=3, schedule="gpipe"),
+    # Stages that go round their GPUs, and gradients of weights apart from backward
+    Case("interleaved", "gpt2", ((12, rounds(1, 2, 3, 5)),), chunks=2),
+    Case(
+        "interleaved, three stages, deep warm-up",
+        "gpt2",
+        ((12, rounds(0, 1, 2, 3, 4, 5, slots=3)),),
+        chunks=2,
+        schedule="1f1b+3",
+        recompute="operations",
+    ),
+    Case(
+        "interleaved replicas",
+        "gpt2",
+        ((4, rounds(1, 2, 3, 5)), (2, rounds(0, 2, 3, 5, at="oslo-1"))),
+        size=2,
+        chunks=2,
+        shard=True,
+        recompute=True,
+    ),
+    Case("interleaved slices", "llama", ((6, rounds(0, 1, 2, 4, gpus=2)),), size=2, chunks=2, sequence_parallel=True),
+    Case("interleaved t5", "t5", ((4, rounds(0, 1, 2, 3, 5, 6)),), size=3, chunks=3, schedule="gpipe"),
+    Case("zero bubble", "gpt2", ((12, one(1, 3, 5)),), schedule="zb"),
+    Case(
+        "zero bubble, two replicas",
+        "gpt2",
+        ((4, one(2, 5)), (2, one(1, 3, 5, at="oslo-1"))),
+        size=2,
+        schedule="zb+2",
+        recompute=True,
+    ),
+    Case("zero bubble in slices", "llama", ((6, one(1, 4, gpus=2)),), size=2, schedule="zb", recompute="attention"),
+    Case("zero bubble, interleaved", "gpt2", ((12, rounds(1, 2, 3, 5)),), chunks=2, schedule="zb", shard=True),
 ]
 
 
@@ -135,6 +203,8 @@ RELAYS = [
     ("sharded optimizer", "two slices"),
     ("two stages", "parameters sharded, two stages"),
     ("parameters sharded, two stages", "sequence parallel, optimizer sharded"),
+    ("sequences shared, slices and stages", "two stages"),
+    ("two stages", "sequences shared, slices and stages"),
 ]
 HALF = STEPS // 2
 

@@ -42,6 +42,30 @@ def test_the_timetable_is_the_priced_order(schedule: str, stages: int, microbatc
         assert row == [f"{stage}{'F' if forward else 'B'}{m}" for forward, m in priced]
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "1f1b+3", "zb", "zb+2"])
+@pytest.mark.parametrize(("slots", "chunks", "microbatches"), [(3, 1, 5), (2, 2, 4), (4, 3, 12)])
+def test_the_timetable_of_chunks_is_the_priced_order(schedule: str, slots: int, chunks: int, microbatches: int) -> None:
+    from hulk.cost.orders import order_of
+
+    made = Schedule.parse(schedule)
+    group, letters = made.group(slots, microbatches), "FIW" if made.splits_backward else "FB"
+    for s, row in enumerate(timetable(made, slots, microbatches, chunks)):
+        warmup = made.warmup(s, slots, microbatches, chunks)
+        priced = order_of(s, slots, chunks, microbatches, warmup, group, made.splits_backward).tolist()
+        assert row == [f"{stage}{letters[kind]}{m}" for kind, stage, m in priced]
+
+
+def test_stages_of_later_rounds_are_on_the_same_ranks() -> None:
+    stages = tuple(("rome-1", (2 * (k % 2), 2 * (k % 2) + 1), k) for k in range(6))
+    seating = seat(
+        Case("rounds", "gpt2", ((6, stages), (6, tuple(("oslo-1", g, k) for _, g, k in stages))), chunks=3).plan
+    )
+    assert (seating.size, seating.places) == (8, ((0, 0), (0, 1), (1, 0), (1, 1)))
+    assert [number for number, _ in seating.parts(1, 1)] == [1, 3, 5]
+    assert Entry("tied", (259, 4), (0, 5), 0).holders(seating) == seating.places
+    assert Entry("norm", (4,), (2,)).holders(seating) == ((0, 0), (1, 0))
+
+
 def test_buckets_hold_every_element_once_for_every_rank() -> None:
     """Whatever the cuts and slices, each rank's buckets cover what it holds of what others hold too, once."""
     case = Case(
@@ -122,6 +146,23 @@ def test_groups_that_split_add_up_every_row_of_every_rank_once() -> None:
             assert sorted(row for rows in near for row in range(*rows)) == list(range(entry.rows(2, 0)))
 
 
+def test_who_shares_sequences_sits_part_by_part() -> None:
+    case = Case("shared", "gpt2", ((12, (("rome-1", (0, 1, 2, 3), 2), ("rome-2", (1, 0), 5))),), context=2)
+    seating = seat(case.plan)
+    assert [(one.part, one.slot, one.leads) for one in seating.seats] == [
+        (0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False), (1, 0, False), (0, 0, True),
+    ]  # fmt: skip
+    assert seating.everyone(0, 0) == (0, 1, 2, 3)
+    assert (seating.ranks(0, 0), seating.ranks(0, 0, 1), seating.ranks(0, 1)) == ((0, 1), (2, 3), (5,))
+    assert (seating.sharers(0, 0, 1), seating.sharers(0, 1, 0)) == ((1, 3), (5, 4))
+    bucket_ranks = {rank for b in plan_buckets([Entry("tied", (259, 4), (0, 5), 0)], seating) for rank in b.ranks}
+    assert bucket_ranks == {0, 1, 5}  # the first part's
+
+
+TWO = (("rome-1", (0,), 2), ("rome-1", (1,), 5))
+ROUND = (("rome-1", (0,), 1), ("rome-1", (1,), 2), ("rome-1", (0,), 3), ("rome-1", (1,), 5))
+
+
 @pytest.mark.parametrize(
     ("case", "words"),
     [
@@ -132,6 +173,21 @@ def test_groups_that_split_add_up_every_row_of_every_rank_once() -> None:
         (
             Case("emulated", "gpt2", tuple((6, ((f"rome-{i}", (0,), 5),)) for i in (1, 2)), shard="gradients"),
             "an emulated run has no layers whose parameters or gradients",
+        ),
+        (Case("emulated", "gpt2", ((12, TWO),), schedule="zb"), "`schedule: zb` in an emulated run"),
+        (Case("kept", "gpt2", ((12, TWO),), schedule="zb", recompute="operations"), "with `recompute: operations`"),
+        (Case("shared", "t5", ((12, TWO),), schedule="zb"), "with T5: its blocks share"),
+        (
+            Case("gathered", "gpt2", ((6, ROUND), (6, ROUND)), chunks=2, shard="parameters"),
+            "`chunks: 2` with `sharding: parameters`",
+        ),
+        (
+            Case("shared", "gpt2", ((12, (("rome-1", (0, 1), 5),)),), context=2, shard="parameters"),
+            "GPUs that share sequences cannot have their gradients or parameters sharded",
+        ),
+        (
+            Case("experts", "mixtral", ((12, (("rome-1", (0, 1), 3),)),), expert=2),
+            "experts cannot be split over GPUs in a run",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",

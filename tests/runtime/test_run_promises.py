@@ -149,7 +149,8 @@ def test_one_run_a_folder(saved: Path, tmp_path: Path) -> None:
 
 
 def test_leftovers_go_at_the_next_start(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hulk.runtime.folder import keep_logs, log_folder
+    from hulk.runtime.folder import log_folder
+    from hulk.runtime.watch import RunError
 
     half = saved / "tiny" / "step-00000009.writing"
     half.mkdir()
@@ -161,9 +162,9 @@ def test_leftovers_go_at_the_next_start(saved: Path, tmp_path: Path, monkeypatch
     argv = arguments(TWO, tmp_path, "--steps", "4", "--checkpoint-dir", str(saved), "--resume")
     assert "removing what an interrupted run left" in said(*argv)
     assert steps(saved) == ["step-00000003", "step-00000004"]
-    with log_folder() as one, log_folder() as two:
+    with pytest.raises(RunError), log_folder() as one, log_folder() as two:
         assert not killed.exists() and one.is_dir() and two.is_dir()
-        keep_logs(one)
+        raise RunError(f"a rank died: its last words are in {one}")
     with log_folder():
         assert one.is_dir() and not two.exists()
 
@@ -273,7 +274,7 @@ def test_who_is_missing_is_named(tmp_path: Path) -> None:
         lines = "".join(json.dumps({"rank": rank, "step": 0, **event}) + "\n" for event in events)
         code = f"import sys; print({lines!r}, end='', flush=True); sys.stdin.read()"
         process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        return Worker("tiny", seat(TWO.plan).seats[rank], process, tmp_path / "log")
+        return Worker("tiny", seat(TWO.plan).seats[rank], process, tmp_path / "log", process.stdout)
 
     lost = {"event": "error", "kind": "network", "message": "wait timeout after 120000ms"}
     workers = [
@@ -296,8 +297,8 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         # Ours to choose: another is tried.
         first = (
-            "import hulk.runtime.launch as l; free = l._free_port; ports = [%d]\n"
-            "l._free_port = lambda address: ports.pop() if ports else free(address)"
+            "import hulk.runtime.launch as l; free = l.free_ports; ports = [%d]\n"
+            "l.free_ports = lambda *given: [ports.pop()] if ports else free(*given)"
         )
         code, output, errors = finish(start(arguments(TWO, tmp_path, "--steps", "1"), first=first % port))
         assert code == 0, errors

@@ -64,7 +64,7 @@ def _job(job: Job, plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequ
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
     rows.add_row("  group", "\n".join(groups(plan, cluster)))
-    rows.add_row("  plan", _options(plan, price))
+    rows.add_row("  plan", _options(plan))
     rows.add_row("", "\n".join(pipeline_lines(plan, price)))
     rows.add_row("  step", "\n".join(_breakdown(price)))
     if price.step > _SHARING * price.alone:
@@ -83,18 +83,17 @@ def _job(job: Job, plan: JobPlan, price: JobPrice, cluster: Cluster, hints: Sequ
 def groups(plan: JobPlan, cluster: Cluster) -> list[str]:
     """The group by region: "rome: rome-2, rome-4 (20 GPUs)"."""
     used: dict[str, dict[str, int]] = {}
-    for pipeline in plan.pipelines:
-        for stage in pipeline.stages:
-            machines = used.setdefault(cluster.machine(stage.machine).region, {})
-            machines[stage.machine] = machines.get(stage.machine, 0) + stage.tensor_parallel
+    for stage in plan.slots:
+        machines = used.setdefault(cluster.machine(stage.machine).region, {})
+        machines[stage.machine] = machines.get(stage.machine, 0) + stage.ranks
     return [
         f"{region}: {some(sorted(machines, key=_natural))} ({count(sum(machines.values()), 'GPU')})"
         for region, machines in used.items()
     ]
 
 
-def _options(plan: JobPlan, price: JobPrice) -> str:
-    lengths = sorted({len(stages) for stages in price.pipelines})
+def _options(plan: JobPlan) -> str:
+    lengths = sorted({len(pipeline.slots(plan.options.chunks)) for pipeline in plan.pipelines})
     long = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     shape = f"{count(len(plan.pipelines), 'pipeline')} of {long} stage{'' if lengths == [1] else 's'}"
     return ", ".join([shape, *words_of(plan.options, plan.shape)])
@@ -126,7 +125,8 @@ def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
             noun = "microbatch" if share == "1" else "microbatches"
             lines.append(f"{head}, {share} {noun}{' each' if len(rows) > 1 else ''}")
         indent = "  " if len(price.pipelines) > 1 else ""
-        lines += [indent + line for line in stage_lines(first)]
+        slots = len(plan.pipelines[rows[0]].slots(plan.options.chunks))
+        lines += [indent + line for line in stage_lines(first, slots)]
         own = {stage.machine for stage in first}
         others = dict.fromkeys(s.machine for row in rows[1:] for s in price.pipelines[row] if s.machine not in own)
         if others:
@@ -137,9 +137,14 @@ def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
     return lines
 
 
-def stage_lines(stages: Stages) -> list[str]:
+def stage_lines(stages: Stages, slots: int) -> list[str]:
     """A pipeline's cut: "layers 0–11 on beijing-1, 8×a100-40". Neighbours on one machine share a line; where there are
-    too many lines still, neighbours in one region do."""
+    too many lines still, neighbours in one region do. Where stages go round so many slots, a slot has a line."""
+    if slots < len(stages):
+        rounds = [stages[s::slots] for s in range(slots)]
+        lines = [f"{some([_layers([each]) for each in own])} on {own[0].machine}, {_ranks(own[:1])}" for own in rounds]
+        left = len(lines) - _MOST_LINES
+        return lines if left <= 0 else [*lines[:_MOST_LINES], f"and {count(left, 'stage')} more like these"]
     folded = [list(part) for _, part in groupby(stages, key=lambda stage: stage.machine)]
     if len(folded) > _MOST_LINES:
         folded = [list(part) for _, part in groupby(stages, key=lambda stage: stage.region)]

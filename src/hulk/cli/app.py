@@ -20,6 +20,7 @@ from hulk.cli import (
     explain,
     export,
     gnn,
+    launch,
     plan,
     price,
     probe,
@@ -58,6 +59,8 @@ app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)
 app.command("run")(run.run)
+app.command("launch")(launch.launch)
+app.command("agent", hidden=True)(launch.agent)
 app.command("export")(export.export)
 app.command("profile")(profile.profile)
 app.command("validate")(validate.validate)

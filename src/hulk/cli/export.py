@@ -46,22 +46,21 @@ def export(
     from hulk.cli.inputs import read_plan
     from hulk.cli.screen import console
     from hulk.domain.check import check_plan
-    from hulk.errors import InputError, nearest
+    from hulk.errors import InputError
     from hulk.export import TARGETS, Scene
-    from hulk.io.bundle import cluster_files, job_files, plan_files
+    from hulk.io.bundle import bundle
     from hulk.io.cluster_file import load_cluster
     from hulk.io.folder import check_folder, write_folder
     from hulk.io.hosts_file import HostList, load_hosts
     from hulk.io.jobs_file import load_jobs
+    from hulk.runtime.run import choose_jobs
 
     target = TARGETS.get(to)
     machines, work = load_cluster(cluster), load_jobs(jobs)
     loaded = read_plan(plan, machines)
     check_plan(loaded, machines, work)
     check_folder(out, "--out")
-    if job is not None and job not in loaded.jobs:
-        raise InputError(f"no job {job!r} in this plan", hint=nearest(job, loaded.jobs))
-    chosen = [each for each in work if each.name in loaded.jobs and job in (None, each.name)]
+    chosen = choose_jobs(loaded, work, job)
     if not chosen:
         raise InputError("no job of this plan trains, so there is nothing to export")
     places = HostList() if hosts is None else load_hosts(hosts, machines)
@@ -69,10 +68,8 @@ def export(
     made: dict[str, Files] = {}
     for number, each in enumerate(chosen):
         own = loaded.jobs[each.name]
-        inputs: dict[str, str] = {}
-        if own_worker:
-            inputs = {**plan_files(each.name, own, machines), **cluster_files(cluster), **job_files(jobs, each)}
-        told = _settings(settings, each.name if len(chosen) > 1 else None)
+        inputs = bundle(each, own, machines, cluster, jobs) if own_worker else {}
+        told = with_whole_paths(settings, each.name if len(chosen) > 1 else None)
         scene = Scene(each, own, machines, places, inputs, told, port + number, image, number)
         made[each.name] = target.export(scene)
     files = next(iter(made.values())) if len(made) == 1 else _folders(made)
@@ -87,7 +84,7 @@ def _folders(made: Mapping[str, Files]) -> Files:
     return {f"{file_name(job)}/{name}": file for job, files in made.items() for name, file in files.items()}
 
 
-def _settings(settings: Settings, job: str | None) -> Settings:
+def with_whole_paths(settings: Settings, job: str | None = None) -> Settings:
     """The settings with paths that mean the same from every folder; each of several jobs has its own checkpoints."""
     changes: dict[str, object] = {}
     for name in ("data", "tokenizer", "weights", "checkpoints"):

@@ -39,12 +39,13 @@ def load_inputs(
     *,
     quiet: bool = False,
     profiles: Sequence[str] | None = None,
+    strict: bool = False,
 ) -> Inputs:
     """Read and check the three files; `settings` are what --set changes of the cluster, printed unless `quiet`;
-    `profiles` are files of measured layer times."""
+    `profiles` are files of measured layer times. `strict`: InputError where the plan is another cluster's."""
     base, work = load_cluster(cluster), load_jobs(jobs)
     machines = with_settings(base, settings, quiet=quiet)
-    loaded = Inputs(read_plan(plan, machines, base), machines, work, compute_with(profiles))
+    loaded = Inputs(read_plan(plan, machines, base, strict=strict), machines, work, compute_with(profiles))
     check_plan(loaded.plan, loaded.cluster, loaded.jobs)
     return loaded
 
@@ -74,11 +75,14 @@ def load_regular(
     return loaded
 
 
-def read_plan(path: str, cluster: Cluster, base: Cluster | None = None) -> Plan:
-    """Read a plan; a warning says where this is not the cluster that it was made for. A plan of `base`, of which
-    --set made the cluster, needs none: the difference is what was asked for."""
+def read_plan(path: str, cluster: Cluster, base: Cluster | None = None, *, strict: bool = False) -> Plan:
+    """Read a plan; a warning, or `strict` an InputError, says where this is not the cluster that it was made for. A
+    plan of `base`, of which --set made the cluster, needs none: the difference is what was asked for."""
     plan, differs = load_plan_for(Path(path), cluster)
     asked_for = base is not None and base is not cluster and load_plan_for(Path(path), base)[1] is None
+    if differs and strict:
+        hint = "plan again for this cluster; --anyway starts it all the same"
+        raise InputError(f"this is not the cluster of the plan: {differs}", where=path, hint=hint)
     if differs and not asked_for:
         sys.stderr.write(f"warning: this is not the cluster of the plan: {differs}\n")
     return plan

@@ -177,7 +177,7 @@ def render(result: Replan, horizon: float, screen: Console) -> None:
     from hulk.units import format_time
 
     for change in result.jobs:
-        _job(change, screen)
+        _job(change, result.cluster, screen)
     if result.note:
         screen.print(result.note)
     if result.refused is not None:
@@ -192,7 +192,7 @@ def render(result: Replan, horizon: float, screen: Console) -> None:
         screen.print(f"idle: {by_region(result.plan.idle, result.cluster)}", style="dim")
 
 
-def _job(change: JobChange, screen: Console) -> None:
+def _job(change: JobChange, cluster: Cluster, screen: Console) -> None:
     from hulk.cli.answer import some
     from hulk.cli.screen import styled
     from hulk.units import format_size, format_time
@@ -222,8 +222,22 @@ def _job(change: JobChange, screen: Console) -> None:
     if change.from_checkpoint:
         back = ("goes back to its last checkpoint", "yellow")
         screen.print(styled("  ", back, ": some of its layers survive on no machine"))
+        screen.print(f"  {_storage(change, cluster)}")
     if change.payback_s is not None:
         screen.print(f"  pays back after {format_time(change.payback_s)}")
+
+
+def _storage(change: JobChange, cluster: Cluster) -> str:
+    """How fast the checkpoint is taken to come."""
+    from hulk.units import format_bandwidth
+
+    regions = list(dict.fromkeys(cluster.machine(move.target).region for move in change.moves if move.source is None))
+    known = [name for name in regions if name in cluster.storage]
+    words = [f"at {format_bandwidth(cluster.storage[name])} for all of {name}" for name in known]
+    rest = [name for name in regions if name not in cluster.storage]
+    if rest:
+        words.append(f"as fast as each machine's network card in {', '.join(rest)}, since no `storage` is given")
+    return f"the checkpoint is taken to come {'; '.join(words)}"
 
 
 def _layers(layers: tuple[int, ...]) -> str:

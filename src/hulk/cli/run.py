@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hulk.domain.plan import JobPlan
     from hulk.runtime.hosts import Hosts
     from hulk.runtime.progress import Progress, StepReport
+    from hulk.runtime.run import Workload
 
 JobOption = Annotated[str | None, typer.Option(help="run this job only; all jobs of the plan without it")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="remove the checkpoints of an earlier run first")]
@@ -34,6 +35,7 @@ ResumeOption = Annotated[bool, typer.Option(help="go on from the newest whole ch
 MetricsOption = Annotated[Path | None, typer.Option(help="write a JSON object a step to this file")]
 TraceOption = Annotated[Path | None, typer.Option(help="write a Chrome/Perfetto trace of real steps to this file")]
 TraceStepsOption = Annotated[int, typer.Option(help="how many of the last steps the trace shows", min=1)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask where it is more than this computer can do")]
 TestbedOption = Annotated[bool, typer.Option("--testbed", help="each machine in a network of its own on this computer")]
 
 
@@ -50,21 +52,18 @@ def run(
     trace: TraceOption = None,
     trace_steps: TraceStepsOption = 2,
     testbed: TestbedOption = False,
+    yes: YesOption = False,
 ) -> None:
     """Start every worker of a plan's jobs and train: loss, speed and what each stage does, step by step."""
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console
-    from hulk.io.files import check_output, write_atomic
     from hulk.runtime.run import Workload, choose_jobs
     from hulk.runtime.run import run as start
     from hulk.runtime.runnable import check_options
     from hulk.runtime.settings import RunFiles
 
     inputs = load_inputs(plan, cluster, jobs)
-    for output, option in ((metrics, "--metrics"), (trace, "--trace")):
-        check_output(output, option, besides=(settings.data, settings.tokenizer, settings.weights))
-    if trace is not None:
-        settings = settings.model_copy(update={"trace_steps": trace_steps})
+    settings = checked(settings, metrics, trace, trace_steps)
     check_options(settings, resume=resume, overwrite=overwrite)
     announce_compilation()
     screen = console()
@@ -72,27 +71,61 @@ def run(
     workload = Workload(inputs.plan, inputs.cluster, chosen, inputs.compute, RunFiles(plan, cluster, jobs))
     with (
         _hosts(testbed, inputs.cluster, [inputs.plan.jobs[one.name] for one in chosen]) as hosts,
-        _news(screen, settings.steps) as show,
+        news(screen, settings.steps) as show,
     ):
+        announce(workload, settings, screen, yes=yes)
         progress = start(
             workload, settings, hosts=hosts, resume=resume, overwrite=overwrite, metrics=metrics, show=show
         )
     if trace is not None:
-        write_atomic(trace, json.dumps(progress.trace()))
-        screen.print(f"trace: {trace} (open it in ui.perfetto.dev or chrome://tracing)", style="dim")
+        write_trace(trace, progress, screen)
     render(progress, screen)
 
 
+def checked(settings: Settings, metrics: Path | None, trace: Path | None, trace_steps: int) -> Settings:
+    """The settings with what a trace needs; InputError where an output would replace an input."""
+    from hulk.io.files import check_output
+
+    for output, option in ((metrics, "--metrics"), (trace, "--trace")):
+        check_output(output, option, besides=(settings.data, settings.tokenizer, settings.weights))
+    return settings if trace is None else settings.model_copy(update={"trace_steps": trace_steps})
+
+
+def announce(workload: Workload, settings: Settings, screen: Console, *, yes: bool) -> None:
+    """Say how many processes start on this computer; where that cannot go well, ask, or InputError where nobody can be
+    asked. `yes`: go on without asking."""
+    from hulk.errors import InputError
+    from hulk.runtime.crowd import crowd_of
+
+    crowd = crowd_of(workload, settings)
+    screen.print(crowd.words, style="dim", soft_wrap=True)
+    if crowd.trouble is None or yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError(f"this cannot go well: {crowd.trouble}", hint="--yes starts them all the same")
+    if not typer.confirm(f"{crowd.trouble}; start them all the same?", default=False):
+        raise InputError("nothing was started")
+
+
+def write_trace(path: Path, progress: Progress, screen: Console) -> None:
+    """Write the traced steps, and say how to look at them."""
+    from hulk.io.files import write_atomic
+
+    write_atomic(path, json.dumps(progress.trace()))
+    screen.print(f"trace: {path} (open it in ui.perfetto.dev or chrome://tracing)", style="dim")
+
+
 @contextmanager
-def _news(screen: Console, steps: int) -> Iterator[Callable[[StepReport | str], None]]:
-    """How a run tells people how it goes: a line for everything; on a terminal a bar a job stays below them."""
+def news(screen: Console, steps: int, *, late: bool = False) -> Iterator[Callable[[StepReport | str], None]]:
+    """How a run tells people how it goes: a line for everything; on a terminal a bar a job stays below them. `late`:
+    say which stage the others wait for."""
     from hulk.cli.progress import bar
 
     with bar("steps", screen, visible=sys.stdout.isatty(), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(news: StepReport | str) -> None:
-            screen.print(news if isinstance(news, str) else news.line(steps), soft_wrap=True)
+            screen.print(_words(news, steps, late=late), soft_wrap=True)
             if isinstance(news, str):
                 return
             if news.job not in tasks:  # a resumed job begins where it was, so that what is left is guessed right
@@ -100,6 +133,13 @@ def _news(screen: Console, steps: int) -> Iterator[Callable[[StepReport | str], 
             bars.update(tasks[news.job], completed=news.step)
 
         yield show
+
+
+def _words(news: StepReport | str, steps: int, *, late: bool) -> str:
+    if isinstance(news, str):
+        return news
+    slow = news.late if late else None
+    return news.line(steps) + (f"  late: {slow}" if slow else "")
 
 
 def render(progress: Progress, screen: Console) -> None:

@@ -48,6 +48,7 @@ def render(cluster: Cluster, screen: Console) -> None:
     _latencies(cluster, screen)
     screen.print()
     _origins(cluster, screen)
+    _storage(cluster, screen)
     for source in cluster.sources:
         screen.print(f"source: {one_line(source)}", style="dim")
 
@@ -85,6 +86,16 @@ def _own_gpus(cluster: Cluster, screen: Console) -> None:
         screen.print(gpu_table(cluster.gpus, own=True))
         screen.print(f"GPU types of this cluster's own; {GPU_NOTE}, lowered by a power limit", style="dim")
         screen.print()
+
+
+def _storage(cluster: Cluster, screen: Console) -> None:
+    """How fast regions read checkpoints, those that are alike together."""
+    rates: dict[float, list[str]] = {}
+    for name, rate in cluster.storage.items():
+        rates.setdefault(rate, []).append(name)
+    words = [f"{format_bandwidth(rate)} in {_names(names)}" for rate, names in rates.items()]
+    if words:
+        screen.print(f"checkpoints are read at {'; '.join(words)}", style="dim")
 
 
 def _spec(machine: Machine) -> tuple[float, str, int, float, int, float]:

@@ -33,13 +33,14 @@ def again(layer: Layer, recompute: Recompute) -> Layer | None:
                 reductions=0,
                 kernels=min(layer.kernels, _ATTENTION_KERNELS),
                 spared_kernels=0,
+                experts=0,
             )
         case Recompute.OPERATIONS:
             # Attention's result is kept, and so are the sums over ranks.
             products = tuple(
                 replace(matmul, rows=(1.0 - SAVED) * matmul.rows) for matmul in layer.matmuls if matmul.weight
             )
-            return replace(layer, matmuls=products, reductions=0, scores=0.0, score_masks=0.0)
+            return replace(layer, matmuls=products, reductions=0, scores=0.0, score_masks=0.0, keys=0.0)
 
 
 def kept_results(layer: Layer) -> tuple[float, float]:

@@ -16,10 +16,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-FITS, TOO_BIG, BLOCKED, UNLIKE = 0, 1, 2, 3
-SCHEDULE, SYNC, SHARD, WITHIN = (COLUMN[name] for name in ("schedule", "sync", "sharding", "shard_within"))
+FITS, TOO_BIG, BLOCKED, UNLIKE, SCATTERED = 0, 1, 2, 3, 4
+SCHEDULE, CHUNKS, SYNC = (COLUMN[name] for name in ("schedule", "chunks", "sync"))
+SHARD, WITHIN = COLUMN["sharding"], COLUMN["shard_within"]
 GRADIENTS, PARAMETERS = (SPACE[SHARD].code_of(each) for each in (Sharding.GRADIENTS, Sharding.PARAMETERS))
 EVERYWHERE, IN_REGION = (SPACE[WITHIN].code_of(each) for each in (Within.EVERYWHERE, Within.REGION))
+EXPERT = COLUMN["expert"]
 RING, BY_REGION = SPACE[SYNC].code_of(Sync.RING), SPACE[SYNC].code_of(Sync.BY_REGION)
 
 
@@ -43,15 +45,18 @@ class Rules(NamedTuple):
 
 class Tables(NamedTuple):
     """A job on some machines at one microbatch size. L layers, M places (machines, or machines that are alike), K kinds
-    of stage (GPU type × tensor parallel).
+    of stage (GPU type × GPUs of the stage).
 
     Prefix arrays have L + 1 entries: the sum over layers a..b is p[b + 1] − p[a]. Seconds, bytes, bytes/s, dollars.
     """
 
     forward: Floats  # [K, L + 1] prefix, seconds of one microbatch
     backward: Floats  # [K, L + 1] prefix, recomputation included
+    weights: Floats  # [K, L + 1] prefix, the part of backward that makes gradients of weights
     update: Floats  # [K] seconds a parameter
-    split: Floats  # [L + 1] prefix, parameters divided by tensor parallel
+    join: Floats  # [K] seconds a parameter to add up gradients over the GPUs of a stage that share sequences
+    split: Floats  # [L + 1] prefix, parameters divided by tensor parallel, without experts that others near have
+    elsewhere: Floats  # [L + 1] prefix, parameters of experts that others near have, divided by tensor parallel too
     whole: Floats  # [L + 1] prefix, parameters on every rank
     tied: Floats  # [L + 1] prefix, parameters shared with the first layer
     held_split: Floats  # [L + 1] prefix, bytes kept of one microbatch
@@ -80,18 +85,20 @@ class Tables(NamedTuple):
     wire_bytes: float  # of a parameter's gradient on its way to other replicas
     weight_bytes: float  # of a parameter, as passes use it
     shared: float  # parameters that layers share, counted once
+    context: float  # GPUs of a stage that share a sequence
     rules: Rules
     any_blocked: bool  # whether any latency is inf
 
 
 class Encoded(NamedTuple):
-    """A job's plan in numbers: N stages of all pipelines one after the other, P pipelines."""
+    """A job's plan in numbers: N stages of all pipelines one after the other, P pipelines. With several chunks a stage,
+    the stages of a pipeline go round its GPUs (`hulk.cost.orders`)."""
 
     starts: Ints  # [P + 1] first stage of each pipeline
     machine: Ints  # [N] which machine; the same number is the same machine
     place: Ints  # [N] its row in the tables
     kind: Ints  # [N]
-    ranks: Ints  # [N] tensor parallel
+    ranks: Ints  # [N] its GPUs
     first: Ints  # [N]
     last: Ints  # [N]
     microbatches: Ints  # [P]
@@ -100,7 +107,8 @@ class Encoded(NamedTuple):
 
 
 class Durations(NamedTuple):
-    """What a step is made of. Per stage [N]; `latency`, `send_*` and `blocking` belong to the link to the next stage.
+    """What a step is made of. Per stage [N]; `latency`, `send_*` and `blocking` belong to the link to the next stage;
+    parameters, memory and update are those of a stage's GPUs, which may hold other stages too.
 
     Gradient sets, as `hulk.cost.sync` cuts them: set i is the layers set_first[i]..set_last[i]; it takes set_seconds[i]
     to add up. `sets` says how many there are.
@@ -108,6 +116,7 @@ class Durations(NamedTuple):
 
     forward: Floats
     backward: Floats
+    weights: Floats  # gradients of weights, where they are passes of their own: then not in `backward`
     latency: Floats
     send_forward: Floats
     send_backward: Floats
@@ -129,7 +138,7 @@ class Durations(NamedTuple):
 @maker
 def durations_for(stages: int) -> Durations:
     """Room for the durations of a plan of that many stages."""
-    per_stage, per_set = np.zeros((11, stages)), np.zeros((3, stages))
+    per_stage, per_set = np.zeros((12, stages)), np.zeros((3, stages))
     first, last = np.zeros((2, stages), np.int64)
     return Durations(
         forward=per_stage[0],
@@ -144,6 +153,7 @@ def durations_for(stages: int) -> Durations:
         peak=per_stage[8],
         memory=per_stage[9],
         update=per_stage[10],
+        weights=per_stage[11],
         set_first=first,
         set_last=last,
         set_size=per_set[0],

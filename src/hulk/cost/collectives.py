@@ -1,7 +1,8 @@
 """How long a collective operation takes among the GPUs of one machine.
 
 A ring moves f(t) · n bytes through each GPU's link for n bytes of data among t GPUs, with f = 2 (t-1)/t for an
-all-reduce and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tensor), so
+all-reduce and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tensor) and for an all-to-all (n: what each
+GPU has), so
 
     seconds = latency + f(t) · n / bandwidth                    (NVIDIA nccl-tests, PERFORMANCE.md, "bus bandwidth")
 
@@ -27,6 +28,7 @@ class Operation(StrEnum):
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def ring(gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> Ring:
 
 
 def collective_time(operation: Operation, size: float, gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> float:
-    """Seconds of one operation on `size` bytes (the whole tensor) among `gpus` GPUs of one machine; 0 for one GPU."""
+    """Seconds of one operation on `size` bytes (see the module) among `gpus` GPUs of one machine; 0 for one GPU."""
     if gpus <= 1 or size <= 0:
         return 0.0
     share = (gpus - 1) / gpus * (2.0 if operation is Operation.ALL_REDUCE else 1.0)

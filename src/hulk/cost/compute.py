@@ -94,8 +94,10 @@ class ComputeModel:
         return self._roofline(_Question(model, part, gpu, how))[0] / whole if whole > 0 else 0.0
 
     def _answer(self, question: _Question) -> LayerTime:
-        if question.how.sequence_parallel:  # measured without it: the roofline says what it changes
-            plain = question._replace(how=replace(question.how, sequence_parallel=False))
+        how = question.how
+        if how.sequence_parallel or how.context > 1 or how.expert > 1:
+            # measured without: the roofline says what it changes
+            plain = question._replace(how=replace(how, sequence_parallel=False, context=1, expert=1))
             time = self.layer_times(plain.model, plain.layer, plain.gpu, plain.how)
             before, now = self._roofline(plain), self._roofline(question)
             return LayerTime(time.forward * now[0] / before[0], time.backward * now[1] / before[1], time.origin)

@@ -6,17 +6,34 @@ be priced for them; docs/accuracy.md compares those prices with measured and pub
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from hulk.cost.axes import Keys
 from hulk.domain.gpu import GpuType, Precision
-from hulk.domain.options import Recompute, Sharding, Within
+from hulk.domain.options import COLUMN, SPACE, Recompute, Schedule, Sharding, Within
 from hulk.errors import InputError, nearest
 
 MIB = 2.0**20
 GIB = 2.0**30
+
+
+class WholeBackward(Collection[Schedule]):
+    """All schedules but those that split backward."""
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, Schedule) and not value.splits_backward
+
+    def __iter__(self) -> Iterator[Schedule]:
+        return filter(self.__contains__, SPACE[COLUMN["schedule"]].values)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+WHOLE_BACKWARD = WholeBackward()
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,8 @@ class Engine:
                      whole stage is done
     fused_kernels    whether memory-bound operations are joined into few kernels, by hand or by a compiler
     power_limited    whether GPUs are taken to run at the clock they keep for hours, not for a short measurement
+    keys             how keys and values reach GPUs that share a sequence
+    shards_context   whether these split what is sharded, too, as replicas do
     hidden_exchange  share of tensor parallel's all-reduces that is hidden behind products
     update_copies    bytes that an update of 16-bit weights moves for each parameter besides the optimizer's own
     gradient_held    bytes of a parameter's gradient while microbatches are added up, by precision; 4 where not given
@@ -74,6 +93,8 @@ class Engine:
     step_overhead: float = 0.0
     flow_per_rank: bool = False
     fused_kernels: bool = False
+    keys: Keys = Keys.KEPT
+    shards_context: bool = False
     hidden_exchange: float = 0.0
     update_copies: float = 0.0
     power_limited: bool = False
@@ -131,11 +152,16 @@ HEADROOM = 0.03
 """Share of a GPU's memory that `hulk plan` and `hulk replan` leave free unless asked for another: memory may be that
 much more than predicted (docs/accuracy.md)."""
 # `hulk run`. Overheads are what Python, torch's schedule and gloo's copies cost the host, measured on two cores. It can
-# do all that a plan can say. A search goes through what pays between regions; more is for those who ask for it. Weights
-# are gathered ahead, and on GPUs torch spreads gradients meanwhile; neither was measured, so neither is counted on.
+# do all that a plan can say but split experts. A search goes through what pays between regions; more is for those who
+# ask for it. Weights are gathered ahead, and on GPUs torch spreads gradients meanwhile; neither was measured, so
+# neither is counted on.
 HULK = Engine(
     name="hulk",
+    offers={"expert": (1,)},
     searched={
+        "schedule": WHOLE_BACKWARD,
+        "chunks": (1,),
+        "context": (1,),
         "recompute": (Recompute.NONE, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
         "shard_within": (Within.EVERYWHERE,),
@@ -159,15 +185,20 @@ HULK = Engine(
 # Megatron-DeepSpeed as in the Sailor artifact (SOSP '25). Its pipeline engine cuts activations into a slice per tensor
 # parallel rank, sends each with its metadata in the compute stream, and gathers them at the receiver; it reduces
 # gradients after all microbatches. 4 MiB is NCCL's buffer (NCCL_BUFFSIZE): what fits is sent without waiting for the
-# receiver. Fitted once for all runs: 2 ms a message. Fitted per GPU type: the reserve, which there includes what
+# receiver. It interleaves no stages: DeepSpeed trains by one schedule, 1F1B (deepspeed/runtime/pipe/schedule.py,
+# TrainSchedule). Fitted once for all runs: 2 ms a message. Fitted per GPU type: the reserve, which there includes what
 # fused kernels, NCCL and other ranks' contexts take, since the peak was read from nvidia-smi; and, for the GH200
 # nodes with a card per GPU, the share of those cards that NCCL's all-reduce reaches.
 MEGATRON_DEEPSPEED = Engine(
     name="megatron-deepspeed",
     offers={
+        "schedule": WHOLE_BACKWARD,
         "recompute": (Recompute.NONE, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
         "shard_within": (Within.EVERYWHERE,),
+        "chunks": (1,),
+        "context": (1,),
+        "expert": (1,),
         "sequence_parallel": (False,),
     },
     blocking_above=4 * MIB,
@@ -183,13 +214,20 @@ MEGATRON_DEEPSPEED = Engine(
 # (NVIDIA/Megatron-LM, megatron/core/fusions). Gradients are kept and summed in the weights' precision for fp16, in fp32
 # for bf16 (its table of bytes a parameter). A 16-bit update clears the gradients (2 bytes a parameter), copies them to
 # fp32 (6), unscales and checks them (8), takes their norm (4) and clips them (8), and copies the weights back (6). The
-# vocabulary-parallel loss holds the softmax in fp32, and for a moment the logits or their gradient in 16 bits.
+# vocabulary-parallel loss holds the softmax in fp32, and for a moment the logits or their gradient in 16 bits. Keys and
+# values go round from GPU to GPU (`cp_comm_type`, p2p unless asked for another); the distributed optimizer splits its
+# state over replicas and over those that share a sequence (its guides context_parallel.md and dist_optimizer.md).
+# It interleaves stages (--num-layers-per-virtual-pipeline-stage) and has no zero-bubble schedule; a fork of it has one
+# (sail-sg/zero-bubble-pipeline-parallelism).
 MEGATRON = Engine(
     name="megatron",
     offers={
+        "schedule": WHOLE_BACKWARD,
         "recompute": (Recompute.NONE, Recompute.ATTENTION, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
     },
+    keys=Keys.AROUND,
+    shards_context=True,
     message_overhead=50e-6,
     step_overhead=20e-3,
     flow_per_rank=True,
@@ -205,10 +243,16 @@ MEGATRON = Engine(
 
 # torchtitan (pytorch/torchtitan): plain modules joined by torch.compile, gradients summed in the precision of
 # `mixed_precision_reduce`, fp32 by default. PyTorch's cross entropy keeps the logarithm of the softmax in fp32; its
-# backward pass makes the gradient of that, and of the logits, beside it.
+# backward pass makes the gradient of that, and of the logits, beside it. Its schedules are those of
+# torch.distributed.pipelining, interleaved and zero-bubble ones too (pipeline_parallel_schedule). torch's context
+# parallelism gathers keys and values, backward once more, unless asked to send them round
+# (torch.distributed.tensor.experimental._attention, `rotate_method`); FSDP splits over replicas and over those that
+# share a sequence (torchtitan, `dp_shard_cp`).
 TORCHTITAN = Engine(
     name="torchtitan",
     offers={"recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL)},
+    keys=Keys.AGAIN,
+    shards_context=True,
     message_overhead=50e-6,
     fused_kernels=True,
     power_limited=True,

@@ -1,6 +1,9 @@
 """Jobs as arrays, for `hulk.cost.play`: all stages one after the other.
 
 connections  from a stage to the next (its number) and to the one before (its number + S)
+orders       where stages go by an order of `hulk.cost.orders`: the first stage on some GPUs leads, and has the passes
+             of all of them; what it sends goes over channels, to the next GPUs and to those before, each one message
+             after the other. A channel has the number of the leading stage's connection
 tasks        sums: steps one after the other, each of branches side by side, each of flows side by side and a
              latency after the last of them. A task waits for moments (so many seconds before the end of a stage's
              last backward), for other tasks and, if it sends weights, for updates.
@@ -14,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hulk.cost.arrays import Bools, Floats, Ints
+from hulk.cost.compiled import plain
+from hulk.cost.orders import BACKWARD, FORWARD, is_ordered, is_split, order_of
 from hulk.cost.prepared import Prepared
 from hulk.cost.traffic import Fabric, Sum, Traffic, sums_of
 
@@ -26,7 +31,14 @@ class Flat(NamedTuple):
     end: Ints  # [S] the stage after the last of its pipeline
     forward: Floats  # [S] seconds
     backward: Floats  # [S]
+    weights_pass: Floats  # [S] gradients of weights, where they are passes of their own
     update: Floats  # [S]
+    lead: Ints  # [S] the first stage on the same GPUs: it is the one that updates, and sums wait for that
+    order: Ints  # [passes, 3] kind, stage, microbatch of the passes of stages that go by an order
+    first_order: Ints  # [S + 1] a leading stage's first pass there; other stages have none
+    channel: Ints  # [2 S] of a connection
+    message: Ints  # connections of the messages of a channel, in their order
+    first_message: Ints  # [2 S + 1]
     warmup: Ints  # [S]
     microbatches: Ints  # [S]
     blocking: Bools  # [S] whether messages to and from the next stage block
@@ -76,16 +88,48 @@ class _Lists:
         self.weights: list[bool] = []
         self.waiters: list[tuple[int, int]] = []  # (stage, the task that waits for its update)
         self.moments: list[tuple[int, float, int]] = []
+        self.orders: list[Ints] = []
+        self.first_order = [0]
+        self.messages: dict[int, list[int]] = {}  # by channel
 
-    def add_task(self, job: int, wanted: Sum, at: int) -> None:
-        """A sum with its steps; the job's stages are counted from `at` on."""
+    def add_orders(self, one: Prepared, at: int, count: int, channel: Ints) -> None:
+        """A job's orders and messages; its stages are counted from `at` on, of `count` in all."""
+        encoded, leads = one.encoded, one.leads
+        ordered, split = bool(plain(is_ordered)(encoded)), bool(plain(is_split)(encoded))
+        for p, pipeline in enumerate(one.plan.pipelines):
+            begin, stages = int(encoded.starts[p]), len(pipeline.stages)
+            slots = len(pipeline.slots(one.plan.options.chunks))
+            group = one.plan.options.schedule.group(slots, pipeline.microbatches)
+            for s in range(stages):
+                passes = 0
+                if ordered and leads[begin + s] == begin + s:
+                    warmup = int(encoded.warmup[begin + s])
+                    order = order_of(s, slots, stages // slots, pipeline.microbatches, warmup, group, split)
+                    passes = len(order)
+                    order[:, 1] += at + begin
+                    self.orders.append(order)
+                    self._add_messages(order, at + begin, stages, count, channel)
+                self.first_order.append(self.first_order[-1] + passes)
+
+    def _add_messages(self, order: Ints, begin: int, stages: int, count: int, channel: Ints) -> None:
+        for kind, stage, _ in order.tolist():
+            if kind == FORWARD and stage + 1 < begin + stages:
+                connection = stage
+            elif kind == BACKWARD and stage > begin:
+                connection = count + stage
+            else:
+                continue
+            self.messages.setdefault(int(channel[connection]), []).append(connection)
+
+    def add_task(self, job: int, wanted: Sum, at: int, lead: Sequence[int]) -> None:
+        """A sum with its steps; the job's stages are counted from `at` on, and `lead` says who leads each."""
         task = len(self.task_job)
         self.task_job.append(job)
-        self.holders.append([at + n for n in wanted.holders])
+        self.holders.append([lead[n] for n in wanted.holders])
         self.weights.append(bool(wanted.updates))
         self.moments += [(at + n, seconds, task) for n, seconds in wanted.moments]
         self.follows += [(task - wanted.number + other, task) for other in wanted.after]
-        self.waiters += [(at + n, task) for n in wanted.updates]
+        self.waiters += [(lead[n], task) for n in wanted.updates]
         self.waits.append(len(wanted.moments) + len(wanted.after) + len(wanted.updates))
         for step, branches in enumerate(wanted.phases):
             for branch in branches:
@@ -109,12 +153,16 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
     limit, way = np.ones(2 * count), np.full((2 * count, 3), -1)
     job, begin, end = (np.zeros(count, np.int64) for _ in range(3))
     microbatches, blocking = np.zeros(count, np.int64), np.zeros(count, bool)
+    lead, channel = np.arange(count), np.arange(2 * count)
     at = 0
     for index, one in enumerate(prepared):
         traffic = Traffic(one, fabric)
         stages = len(one.stages)
         job[at : at + stages] = index
-        for p in range(len(one.plan.pipelines)):
+        lead[at : at + stages] = [at + n for n in one.leads]
+        ordered = bool(plain(is_ordered)(one.encoded))
+        for p, pipeline in enumerate(one.plan.pipelines):
+            slots = len(pipeline.slots(one.plan.options.chunks))
             a, b = int(one.encoded.starts[p]), int(one.encoded.starts[p + 1])
             begin[at + a : at + b], end[at + a : at + b] = at + a, at + b
             microbatches[at + a : at + b] = one.encoded.microbatches[p]
@@ -123,10 +171,14 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
                 for sender, receiver, c in ((n, n + 1, at + n), (n + 1, n, count + at + n + 1)):
                     wire = traffic.message(sender, receiver)
                     before_wire[c], size[c], latency[c] = wire.fixed, wire.size, wire.latency
-                    limit[c] = wire.route.limit
-                    way[c, : len(wire.route.resources)] = wire.route.resources
+                    # Of two groups of GPUs, the next is the one before.
+                    channel[c] = lead[at + sender] + (count if c >= count and slots != 2 else 0) if ordered else c
+                    for f in {c, int(channel[c])}:  # what flows is a channel's
+                        limit[f] = wire.route.limit
+                        way[f, : len(wire.route.resources)] = wire.route.resources
+        lists.add_orders(one, at, count, channel)
         for wanted in sums_of(one, traffic):
-            lists.add_task(index, wanted, at)
+            lists.add_task(index, wanted, at, lead[at : at + stages].tolist())
         at += stages
     flows = len(lists.flow_size)
     flow_way = np.full((flows, 3), -1)
@@ -146,6 +198,13 @@ def flatten(prepared: Sequence[Prepared], fabric: Fabric) -> Flat:
         end=end,
         forward=np.concatenate([d.forward for d in ends]),
         backward=np.concatenate([d.backward for d in ends]),
+        weights_pass=np.concatenate([d.weights for d in ends]),
+        lead=lead,
+        order=np.concatenate([np.zeros((0, 3), np.int64), *lists.orders]),
+        first_order=np.array(lists.first_order),
+        channel=channel,
+        message=np.array([c for ch in sorted(lists.messages) for c in lists.messages[ch]], np.int64),
+        first_message=np.cumsum([0, *(len(lists.messages.get(ch, ())) for ch in range(2 * count))]).astype(np.int64),
         update=np.concatenate([d.update for d in ends]),
         warmup=np.concatenate([one.encoded.warmup for one in prepared]),
         microbatches=microbatches,

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hulk.cost.again import again, counted_results, kept_results
+from hulk.cost.axes import Keys, of_one_gpu
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.layers.operations import MASK_ELEMENTS
 from hulk.domain.gpu import Precision
@@ -69,15 +70,18 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options
     """What a layer keeps. `input_elements` per sample come from the layer before.
 
     What is computed again is not kept, but its backward needs it for a moment. Where ranks split along the sequence,
-    nothing is whole; where parameters are sharded, those of a layer and of the next one are there for a moment, and so
-    is a layer's gradient where gradients are.
+    nothing is whole; where GPUs share a sequence, each has its part; where parameters are sharded, those of a layer and
+    of the next one are there for a moment, and so is a layer's gradient where gradients are.
     """
-    memory = _activations(layer, input_elements, job, options, engine)
+    layer = of_one_gpu(layer, context=options.context, expert=options.expert)
+    memory = _activations(layer, input_elements / options.context, job, options, engine)
     if options.sequence_parallel and not (engine.lean and layer.kind is not LayerKind.BLOCK):
         held, peak = memory.held_split + memory.held_whole, memory.peak_split + memory.peak_whole
         memory = LayerMemory(held, 0.0, peak, 0.0)
         if engine.lean:
             memory = _gathered(memory, layer, job, options)
+    if options.context > 1:
+        memory = _with_keys(memory, layer, job, options, engine)
     passing = _passing_bytes(job, options, engine)
     if not passing:
         return memory
@@ -86,6 +90,18 @@ def layer_memory(layer: Layer, input_elements: float, job: Job, options: Options
         peak_split=memory.peak_split + layer.params_split * passing,
         peak_whole=memory.peak_whole + layer.params_whole * passing,
     )
+
+
+def _with_keys(memory: LayerMemory, layer: Layer, job: Job, options: Options, engine: Engine) -> LayerMemory:
+    """Keys and values of the other parts of a sequence: of all of them at once, or of one while another is on its way.
+    They are held for backward, or there for a moment."""
+    all_of_them = layer.keys * job.precision.bytes * options.microbatch_size
+    if engine.keys is Keys.AROUND:
+        return replace(memory, peak_split=memory.peak_split + 2.0 * all_of_them / options.context)
+    others = all_of_them * (1.0 - 1.0 / options.context)
+    if engine.keys is Keys.KEPT and options.recompute is Recompute.NONE:
+        return replace(memory, held_split=memory.held_split + others)
+    return replace(memory, peak_split=memory.peak_split + others)
 
 
 def _gathered(memory: LayerMemory, layer: Layer, job: Job, options: Options) -> LayerMemory:
@@ -122,7 +138,9 @@ class State:
 
 
 def state_of(job: Job, options: Options, engine: Engine, holders: int) -> State:
-    """What each of so many holders of the same layers keeps."""
+    """What each of so many holders of the same layers keeps; those that share a sequence are one holder, or, in some
+    engines, split it once more among them."""
+    holders *= options.context if engine.shards_context else 1
     order = list(Sharding)
     level = order.index(options.sharding)
 

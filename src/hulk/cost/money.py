@@ -33,9 +33,9 @@ def step_money(plan: JobPlan, cluster: Cluster, tables: Tables, shares: Sequence
     """Dollars of a step of `total` seconds, which adds up these shares."""
     gpus = 0.0
     egress = 0.0
-    for stage in plan.stages:
+    for stage in plan.slots:
         host = cluster.machine(stage.machine)
-        gpus += host.price / host.gpus * stage.tensor_parallel * total
+        gpus += host.price / host.gpus * stage.ranks * total
     for pipeline in plan.pipelines:
         for a, b in pairwise(pipeline.stages):
             there_and_back = cluster.egress(a.machine, b.machine) + cluster.egress(b.machine, a.machine)

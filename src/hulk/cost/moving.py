@@ -107,7 +107,8 @@ def move_seconds(moves: Iterable[Move], cluster: Cluster, beside: Iterable[Move]
     """Seconds until the last of `moves` has arrived, all at once, with those in `beside` on the same network.
 
     The most of: bytes between two machines over the bandwidth of one flow, bytes out of (into) a machine over its
-    card, bytes between two regions over their trunk. A checkpoint is limited by the target's card alone.
+    card, bytes between two regions over their trunk. A checkpoint is limited by the target's card, and by what its
+    region reads from storage where the cluster says how much that is.
     """
     own = list(moves)
     load: Counter[tuple[object, ...]] = Counter()
@@ -123,6 +124,8 @@ def _ways(move: Move, cluster: Cluster) -> Iterator[tuple[tuple[object, ...], fl
     target = cluster.machine(move.target)
     yield ("in", target.name), target.network
     if move.source is None:
+        if target.region in cluster.storage:
+            yield ("storage", target.region), cluster.storage[target.region]
         return
     source = cluster.machine(move.source)
     link = cluster.link(source.name, target.name)

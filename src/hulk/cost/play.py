@@ -61,7 +61,9 @@ def _play(prepared: Sequence[Prepared], sharing: bool) -> list[Played]:
         nonlocal shared
         marks = Marks(*np.zeros((4, stages)))
         shared |= run(flat, jobs, again, begin, marks)
-        return marks
+        lead = flat.lead  # which begins, adds up and ends for all stages on its GPUs
+        sync_end = np.maximum(marks.sync_end[lead], marks.stage_end)
+        return Marks(marks.began[lead], marks.stage_end, sync_end, marks.done[lead])
 
     def stretch(marks: Marks) -> Stretch:
         return Stretch(marks.began, marks.done)

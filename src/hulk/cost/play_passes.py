@@ -9,6 +9,7 @@ from hulk.cost.compiled import inner
 from hulk.cost.flat import Flat
 from hulk.cost.fluid import Fluid, Times, end_flow, set_time, start_flow
 from hulk.cost.pipeline import pass_at
+from hulk.cost.play_orders import channel_moves, has_order, pass_in_order_done
 from hulk.cost.play_state import Marks, State, first_moment
 from hulk.cost.play_sums import update_soon
 
@@ -18,6 +19,9 @@ _IDLE, _BEFORE, _WIRE, _UNDERWAY = 0, 1, 2, 3
 @inner
 def pass_done(flat: Flat, state: State, times: Times, marks: Marks, s: int, now: float) -> None:
     """A stage has done a pass: its message sets out, and the next pass begins if it can."""
+    if has_order(flat, s):
+        pass_in_order_done(flat, state, times, marks, s, now)
+        return
     stages = flat.job.shape[0]
     m = flat.microbatches[s]
     is_forward, _ = pass_at(state.done[s], flat.warmup[s], m)
@@ -81,6 +85,9 @@ def connection_moves(flat: Flat, state: State, fluid: Fluid, times: Times, marks
     stages = flat.job.shape[0]
     is_forward = c < stages
     s = c if is_forward else c - stages
+    if has_order(flat, s):
+        channel_moves(flat, state, fluid, times, marks, c, now)
+        return
     to, link = (s + 1, s) if is_forward else (s - 1, s - 1)
     if state.phase[c] == _BEFORE and flat.size[c] > 0:
         state.phase[c] = _WIRE

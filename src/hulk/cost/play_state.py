@@ -16,12 +16,12 @@ from hulk.cost.fluid import Times, set_time
 class State(NamedTuple):
     """How far everything is."""
 
-    done: Ints  # [S] passes
+    done: Ints  # [S] passes; of stages that go by an order, here and in all that follows, the leading one has them
     free: Floats  # [S] when the last pass ended
     sending: Bools  # [S] whether it waits for a blocking message of its own to arrive
     arrived: Floats  # [2, S, most microbatches] when an activation, or a gradient, is there; infinite: not yet sent
-    posted: Ints  # [2 S] messages whose sender has done the pass
-    handed: Ints  # [2 S] messages handed to the connection; more than are posted cannot be
+    posted: Ints  # [2 S] messages whose sender has done the pass; of a channel, where there is one
+    handed: Ints  # [2 S] messages handed to the connection, or through a channel; more than are posted cannot be
     started: Ints  # [2 S] messages that have left the wire
     phase: Ints  # [2 S] of a connection: nothing, before the wire, on the wire, on its way over a blocking link
     queued: Ints  # [S] of a blocking link: which connection is next in turn; −1: none
@@ -109,7 +109,8 @@ def start_job(flat: Flat, state: State, times: Times, marks: Marks, j: int, now:
         for c in (s, stages + s):
             state.posted[c] = state.handed[c] = state.started[c] = 0
         state.open_tasks[s] = state.open_after[s] = 1
-        state.stages_left[j] += 1
+        if flat.lead[s] == s:
+            state.stages_left[j] += 1
         if s == flat.begin[s]:
             set_time(times, s, state.free[s] + flat.forward[s])
             if state.runs[j] == 0:

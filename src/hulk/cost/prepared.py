@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hulk.cost import step
-from hulk.cost.arrays import BLOCKED, TOO_BIG, UNLIKE, Durations, Encoded, empty_durations
+from hulk.cost.arrays import BLOCKED, SCATTERED, TOO_BIG, UNLIKE, Durations, Encoded, empty_durations
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.report import Infeasible, Obstacle
@@ -38,6 +38,11 @@ class Prepared:
         return self.plan.stages
 
     @property
+    def leads(self) -> list[int]:
+        """For each stage the first one on the same GPUs."""
+        return self.plan.leads
+
+    @property
     def shares(self) -> list[Share]:
         """What is added up in a step, in order."""
         return shares(self.book.tables, self.encoded, self.durations, self.sets)
@@ -54,7 +59,7 @@ def prepare(
     book = make_book(
         job,
         Hosts.of(cluster, plan.machines),
-        ranks=[stage.tensor_parallel for stage in stages],
+        ranks=[stage.ranks for stage in stages],
         options=plan.options,
         compute=compute,
         engine=engine,
@@ -68,6 +73,8 @@ def prepare(
         return _blocked(job, stages, where, other)
     if status == UNLIKE:
         return _unlike(job, plan, where)
+    if status == SCATTERED:
+        return _scattered(job, plan, stages[where])
     return Prepared(job, plan, cluster, engine, book, encoded, durations, sets=where)
 
 
@@ -77,10 +84,21 @@ def _blocked(job: Job, stages: Sequence[Stage], a: int, b: int) -> Infeasible:
 
 
 def _unlike(job: Job, plan: JobPlan, other: int) -> Infeasible:
-    words = SPACE[COLUMN["sharding"]].words(plan.options.sharding)
+    name = "expert" if plan.options.expert > 1 else "sharding"
+    words = SPACE[COLUMN[name]].words(getattr(plan.options, name))
     reason = (
         f"with {words}, all pipelines must have the same cuts, GPUs a stage and microbatches, but pipeline {other + 1} "
         "is not like pipeline 1"
+    )
+    return Infeasible(job.name, Obstacle.UNLIKE, reason)
+
+
+def _scattered(job: Job, plan: JobPlan, stage: Stage) -> Infeasible:
+    near = sum(1 for other in plan.stages if (other.machine, other.first) == (stage.machine, stage.first))
+    gpus = near * plan.options.context
+    reason = (
+        f"experts of layers {stage.first}–{stage.last} cannot be split over {plan.options.expert} GPUs of "
+        f"{stage.machine}: {gpus} of its GPUs hold each slice of them"
     )
     return Infeasible(job.name, Obstacle.UNLIKE, reason)
 

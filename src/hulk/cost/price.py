@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from hulk.cost.arrays import Durations, Encoded, Floats, Tables
+from hulk.cost.arrays import Floats, Tables
 from hulk.cost.bottleneck import describe_bottleneck
+from hulk.cost.compiled import plain
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
 from hulk.cost.memory import state_of
 from hulk.cost.money import step_money
+from hulk.cost.orders import group_of, is_ordered, is_split, run_orders
 from hulk.cost.pipeline import Passes, run_pipeline
 from hulk.cost.play import Played, play
 from hulk.cost.prepared import Prepared, prepare
@@ -59,9 +61,8 @@ def closed_form(prepared: Prepared, tables: Tables) -> float:
 
 def _price(prepared: Prepared, played: Played) -> JobPrice:
     job, plan, cluster = prepared.job, prepared.plan, prepared.cluster
-    encoded, durations, tables = prepared.encoded, prepared.durations, prepared.book.tables
-    total, stage_end, sync_end = played.seconds, played.stage_end, played.sync_end
-    parts = _breakdown(tables, encoded, durations, total, stage_end, sync_end)
+    tables, total = prepared.book.tables, played.seconds
+    parts = _breakdown(prepared, total, played.stage_end, played.sync_end)
     pipelines = _stage_prices(prepared, total)
     money = step_money(plan, cluster, tables, prepared.shares, total)
     return JobPrice(
@@ -112,22 +113,15 @@ def price_anyway(
     return replace(found, jobs=prices)
 
 
-def _breakdown(
-    tables: Tables,
-    plan: Encoded,
-    durations: Durations,
-    total: float,
-    stage_end: Floats,
-    sync_end: Floats,
-) -> Breakdown:
+def _breakdown(prepared: Prepared, total: float, stage_end: Floats, sync_end: Floats) -> Breakdown:
     """Cut the step into parts by what-if: the slowest replica's busiest stage; that replica with free transfers; then
     as it is; then the sync; then the update."""
+    plan, durations = prepared.encoded, prepared.durations
     slowest = int(np.searchsorted(plan.starts, np.argmax(stage_end), side="right")) - 1
     rows = slice(plan.starts[slowest], plan.starts[slowest + 1])
     microbatches = int(plan.microbatches[slowest])
-    busiest = float(np.max(durations.forward[rows] + durations.backward[rows])) * microbatches
+    busiest = float(np.max(_work(prepared)[rows])) * microbatches
     nothing = np.zeros_like(durations.latency[rows])
-    ends = np.empty((rows.stop - rows.start, 2 * microbatches))
     freely = Passes(
         forward=durations.forward[rows],
         backward=durations.backward[rows],
@@ -137,7 +131,13 @@ def _breakdown(
         blocking=np.zeros(len(nothing), bool),
         warmup=plan.warmup[rows],
     )
-    run_pipeline(freely, microbatches, ends)
+    if plain(is_ordered)(plan):
+        ends, slots = np.zeros(len(nothing)), len(prepared.plan.pipelines[slowest].slots(prepared.plan.options.chunks))
+        group, split = int(group_of(plan, slowest)), bool(plain(is_split)(plan))
+        run_orders(freely, durations.weights[rows], slots, microbatches, group, split, ends)
+    else:
+        ends = np.empty((len(nothing), 2 * microbatches))
+        run_pipeline(freely, microbatches, ends)
     free = float(ends.max())
     pipelines, synced = float(stage_end.max()), float(sync_end.max())
     # Sums in another order differ in the last digit, and steps that overlap are shorter than their parts; a part is
@@ -147,8 +147,16 @@ def _breakdown(
     return Breakdown(compute=compute, bubble=bubble, transfer=transfer, sync=sync, update=update)
 
 
+def _work(prepared: Prepared) -> Floats:
+    """[stages] seconds that a stage's GPUs are at work for a microbatch, at all stages they hold."""
+    durations, leads = prepared.durations, np.array(prepared.leads)
+    own = durations.forward + durations.backward + durations.weights
+    whole: Floats = np.bincount(leads, weights=own, minlength=len(own))[leads]
+    return whole
+
+
 def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, ...], ...]:
-    durations = prepared.durations
+    durations, work = prepared.durations, _work(prepared)
     pipelines = []
     row, shards = 0, len(prepared.plan.pipelines)
     everywhere = prepared.plan.options.shard_within is Within.EVERYWHERE
@@ -169,18 +177,18 @@ def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, .
                 reserved=prepared.engine.reserved(host.gpu),
                 capacity=host.memory,
             )
-            forward, backward = float(durations.forward[row]), float(durations.backward[row])
+            forward, backward = float(durations.forward[row]), float(durations.backward[row] + durations.weights[row])
             prices.append(
                 StagePrice(
                     machine=stage.machine,
                     region=host.region,
                     gpu=host.gpu.name,
-                    ranks=stage.tensor_parallel,
+                    ranks=stage.ranks,
                     first=stage.first,
                     last=stage.last,
                     forward=forward,
                     backward=backward,
-                    busy=(forward + backward) * pipeline.microbatches / total,
+                    busy=float(work[row]) * pipeline.microbatches / total,
                     send_latency=float(durations.latency[row]),
                     send_wire=float(durations.send_forward[row]),
                     memory=memory,
@@ -196,6 +204,6 @@ def _time_origins(prepared: Prepared) -> dict[TimeOrigin, int]:
     counts: dict[TimeOrigin, int] = {}
     for stage in prepared.stages:
         gpu = prepared.cluster.machine(stage.machine).gpu.name
-        for origin, count in prepared.book.origins[gpu, stage.tensor_parallel].items():
+        for origin, count in prepared.book.origins[gpu, stage.ranks].items():
             counts[origin] = counts.get(origin, 0) + count
     return counts

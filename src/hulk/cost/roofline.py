@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hulk.cost.axes import BACKWARD_TRIPS, TRIPS, Keys, of_one_gpu
 from hulk.cost.ceilings import (
     EIGHT,
     FITTED,
@@ -61,6 +62,9 @@ class Conditions:
     microbatch       samples
     tensor_parallel  GPUs that share the layer
     sequence_parallel  whether they split along the sequence what each would do whole
+    context          GPUs, beside these, that share a sequence
+    expert           GPUs that split experts
+    keys             how keys and values reach those that share a sequence
     fused            whether the engine joins memory-bound operations into few kernels
     hidden           the share of tensor parallel's all-reduces that it hides behind products
     power_limited    whether GPUs run at the clock that they keep for hours
@@ -71,6 +75,9 @@ class Conditions:
     microbatch: int
     tensor_parallel: int
     sequence_parallel: bool = False
+    context: int = 1
+    expert: int = 1
+    keys: Keys = Keys.KEPT
     fused: bool = False
     hidden: float = 0.0
     power_limited: bool = False
@@ -230,16 +237,47 @@ def layer_time(
     rings: Rings = KNOWN_RINGS,
     sustained: float = 1.0,
 ) -> tuple[float, float]:
-    """Seconds of the forward and of the backward pass of one microbatch, tensor parallel's all-reduces included.
-    `sustained`: as in `pass_times`."""
+    """Seconds of the forward and of the backward pass of one microbatch, tensor parallel's all-reduces and what travels
+    between GPUs that share sequences or experts included. `sustained`: as in `pass_times`."""
+    layer = of_one_gpu(layer, context=how.context, expert=how.expert)
     reductions = layer.reductions if how.tensor_parallel > 1 else 0
     done = work(layer, gpu, how)
-    forward, backward = pass_times(
+    computed = forward, backward = pass_times(
         done, constants, kind=layer.kind, gpu=gpu, how=how, reductions=reductions, sustained=sustained
     )
     there, back = exchange_times(layer, gpu, how, rings=rings)
     seen = 1.0 - how.hidden
-    return forward + seen * there, backward + seen * back
+    forward, backward = forward + seen * there, backward + seen * back
+    if how.context > 1 and layer.keys:
+        idle = done._replace(attention=0.0, flash=0.0, scores=0.0, dropped=0.0)
+        rest = pass_times(
+            idle, constants, kind=layer.kind, gpu=gpu, how=how, reductions=reductions, sustained=sustained
+        )
+        there, back = _key_times(layer, gpu, how, rings=rings)
+        if how.keys is Keys.AROUND:  # hidden behind attention with all parts but the first
+            hides = 1.0 - 1.0 / how.context
+            there = max(0.0, there - hides * (computed[0] - rest[0]))
+            back = max(0.0, back - hides * (computed[1] - rest[1]))
+        forward, backward = forward + there, backward + back
+    if how.expert > 1 and layer.experts:
+        seconds = TRIPS * _visit_time(layer, gpu, how, rings=rings)
+        forward, backward = forward + seconds, backward + seconds
+    return forward, backward
+
+
+def _key_times(layer: Layer, gpu: GpuType, how: Conditions, *, rings: Rings) -> tuple[float, float]:
+    """Seconds that keys and values are on their way among the GPUs that share a sequence, forward and backward."""
+    size = how.microbatch * layer.keys / how.tensor_parallel * how.precision.bytes
+    once = collective_time(Operation.ALL_GATHER, size, gpu, how.context, rings=rings)
+    return once, BACKWARD_TRIPS[how.keys] * once
+
+
+def _visit_time(layer: Layer, gpu: GpuType, how: Conditions, *, rings: Rings) -> float:
+    """Seconds of one way of tokens to the experts that they visit, or back. Of a GPU's tokens, all but those for its
+    own experts leave it; tensor parallel ranks each send theirs where they split along the sequence, else the same
+    ones."""
+    size = how.microbatch * layer.visits * how.precision.bytes / (how.tensor_parallel if how.sequence_parallel else 1)
+    return collective_time(Operation.ALL_TO_ALL, size, gpu, how.expert, rings=rings)
 
 
 def _slowdown(constants: Constants, unit: Unit) -> tuple[float, float]:

@@ -15,9 +15,14 @@ import numpy as np
 
 from hulk.cost.arrays import (
     EVERYWHERE,
+    EXPERT,
+    FITS,
+    GRADIENTS,
     IN_REGION,
     PARAMETERS,
+    SCATTERED,
     SHARD,
+    UNLIKE,
     WITHIN,
     Durations,
     Encoded,
@@ -26,7 +31,7 @@ from hulk.cost.arrays import (
     transfer_seconds,
 )
 from hulk.cost.compiled import inner, lean, maker
-from hulk.cost.sync import move_to, rails_of, set_bytes
+from hulk.cost.sync import lanes, move_to, rails_of, set_bytes
 
 _HALF = 0.5
 """A gather, or a scatter, goes around a ring once; a sum twice."""
@@ -82,6 +87,34 @@ def first_unlike(plan: Encoded) -> int:
     return 0
 
 
+@lean
+def mismatch(tables: Tables, plan: Encoded) -> tuple[int, int]:
+    """(UNLIKE, pipeline) or (SCATTERED, stage) of the first that does not go with what holders split; (FITS, 0) where
+    all do."""
+    replicas, splits = plan.microbatches.shape[0], plan.options[EXPERT] > 1
+    in_passes = plan.options[SHARD] >= GRADIENTS and replicas > 1
+    if splits or in_passes or (plan.options[SHARD] > 0 and plan.options[WITHIN] != EVERYWHERE):
+        unlike = first_unlike(plan)
+        if unlike > 0:
+            return UNLIKE, unlike
+    alone = _first_scattered(tables, plan) if splits else -1
+    return (SCATTERED, alone) if alone >= 0 else (FITS, 0)
+
+
+@lean
+def _first_scattered(tables: Tables, plan: Encoded) -> int:
+    """The first stage whose experts cannot be split over GPUs of its machine that hold the same layers, since there are
+    not as many of them or not so many times as many; −1: there are everywhere. Pipelines are alike."""
+    stages = plan.starts[1]
+    for n in range(plan.starts[-1]):
+        at, near = n % stages, 0
+        for p in range(plan.microbatches.shape[0]):
+            near += plan.machine[plan.starts[p] + at] == plan.machine[n]
+        if int(near * tables.context) % plan.options[EXPERT] != 0:
+            return n
+    return -1
+
+
 @maker
 def _around(tables: Tables, plan: Encoded, holders: Ints, p: int, size: float) -> tuple[float, float]:
     """(Seconds on the wire, seconds of latency) of gathering or scattering `size` bytes among the holders near that of
@@ -95,7 +128,7 @@ def _around(tables: Tables, plan: Encoded, holders: Ints, p: int, size: float) -
     near = near[:count]
     if count < 2:
         return 0.0, 0.0
-    flows = rails_of(plan, near) if tables.rules.flow_per_rank else plan.ranks[near[0]]
+    flows = rails_of(plan, near) if tables.rules.flow_per_rank else lanes(tables, plan.ranks[near[0]])
     slowest, around = 0.0, 0.0
     for i in range(count):
         wait, wire = transfer_seconds(tables, plan, near[i], near[(i + 1) % count], size / count, flows)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hulk.cost.arrays import (
     BLOCKED,
+    EXPERT,
     FITS,
     PARAMETERS,
     SHARD,
@@ -22,11 +23,13 @@ from hulk.cost.arrays import (
     transfer_seconds,
 )
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
+from hulk.cost.orders import group_of, is_ordered, is_split, most_held, run_orders, slots_of
 from hulk.cost.pipeline import Passes, backward_position, run_pipeline
 from hulk.cost.sharding import shards_of, shards_of_all
 from hulk.cost.sharing import hold_back, resources_of
 from hulk.cost.sync import sends_weights
-from hulk.cost.sync_times import gradient_sets, sync_ends, tie_seconds, weights_ends
+from hulk.cost.sync_times import gradient_sets, sync_ends, tie_seconds
+from hulk.cost.weights import weights_ends
 
 ALL = constant(1 << 40)
 """A horizon that no pipeline reaches."""
@@ -37,28 +40,35 @@ def stage_memory(
     tables: Tables, a: int, b: int, ranks: int, in_flight: int, sends: bool, shards: int
 ) -> tuple[float, float, float, float]:
     """(bytes of one rank in all, its parameters, bytes of activations, bytes needed for a moment) of layers a..b with
-    that many microbatches in flight. `sends`: whether a stage follows."""
-    params = (tables.split[b + 1] - tables.split[a]) / ranks + tables.whole[b + 1] - tables.whole[a]
+    that many microbatches in flight. `sends`: whether a stage follows. No memory is enough for GPUs that cannot share
+    sequences evenly."""
+    tensor = ranks / tables.context
+    if tensor != np.floor(tensor):
+        return np.inf, 0.0, 0.0, 0.0
+    params = (tables.split[b + 1] - tables.split[a]) / tensor + tables.whole[b + 1] - tables.whole[a]
     if a == 0:  # shared with the first layer, which is here too: one copy
-        params -= tables.tied[b + 1] / ranks
+        params -= tables.tied[b + 1] / tensor
     peak, layer = 0.0, a
     while layer <= b:  # when backward is at a layer, what the layers behind it held is free again
         end = min(tables.alike_until[layer], b + 1)
-        later = (tables.held_split[b + 1] - tables.held_split[end]) / ranks
+        later = (tables.held_split[b + 1] - tables.held_split[end]) / tensor
         later += tables.held_whole[b + 1] - tables.held_whole[end]
-        peak = max(peak, tables.peak_split[layer] / ranks + tables.peak_whole[layer] - later)
+        peak = max(peak, tables.peak_split[layer] / tensor + tables.peak_whole[layer] - later)
         layer = end
-    held = (tables.held_split[b + 1] - tables.held_split[a]) / ranks + tables.held_whole[b + 1] - tables.held_whole[a]
+    held = (tables.held_split[b + 1] - tables.held_split[a]) / tensor + tables.held_whole[b + 1] - tables.held_whole[a]
     if sends:  # what was sent on is kept until its gradient comes back
-        held += tables.cut[b]
+        held += tables.cut[b] / tables.context
     held *= in_flight
-    return params * (tables.state_bytes + tables.sharded_bytes / shards) + held + peak, params, held, peak
+    state = params * (tables.state_bytes + tables.sharded_bytes / shards)
+    if shards > 1:  # fewer split what an expert has
+        state += (tables.elsewhere[b + 1] - tables.elsewhere[a]) / tensor * tables.sharded_bytes / shards
+    return state + held + peak, params, held, peak
 
 
 @kernel
 def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage), or (UNLIKE,
-    pipeline, 0)."""
+    pipeline, 0), or (SCATTERED, stage, 0)."""
     status, stage, other = stage_durations(tables, plan, out)
     return (status, stage, other) if status != FITS else gradient_sets(tables, plan, out)
 
@@ -67,6 +77,7 @@ def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, 
 def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out` but for the gradients' sets. Returns (FITS, 0, 0), or as `durations` does."""
     replicas, of_all = plan.microbatches.shape[0], shards_of_all(plan)
+    ordered, split = is_ordered(plan), is_split(plan)
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         for n in range(begin, end):
@@ -74,11 +85,20 @@ def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
             k, a, b, t = plan.kind[n], plan.first[n], plan.last[n], plan.ranks[n]
             out.forward[n] = tables.forward[k, b + 1] - tables.forward[k, a] + tables.rules.pass_overhead
             out.backward[n] = tables.backward[k, b + 1] - tables.backward[k, a] + tables.rules.pass_overhead
-            memory, params, held, peak = stage_memory(tables, a, b, t, plan.warmup[n], n + 1 < end, shards)
+            out.weights[n] = 0.0
+            if split:
+                out.weights[n] = tables.weights[k, b + 1] - tables.weights[k, a]
+                out.backward[n] -= out.weights[n]
+                out.weights[n] += tables.rules.pass_overhead
+            in_flight = 1 if ordered else plan.warmup[n]  # of an order, `_join_rounds` says how many there are
+            memory, params, held, peak = stage_memory(tables, a, b, t, in_flight, n + 1 < end, shards)
             out.memory[n], out.params[n], out.held[n], out.peak[n] = memory, params, held, peak
-            if memory > tables.capacity[plan.place[n]]:
+            if not ordered and memory > tables.capacity[plan.place[n]]:
                 return TOO_BIG, n, 0
-            out.update[n] = params / shards * tables.update[k] + tables.rules.step_overhead
+            updated = params
+            if shards > 1 and plan.options[EXPERT] > 1:  # fewer split what an expert has
+                updated += (tables.elsewhere[b + 1] - tables.elsewhere[a]) * tables.context / t
+            out.update[n] = updated / shards * tables.update[k] + params * tables.join[k] + tables.rules.step_overhead
             out.tie_seconds[n] = 0.0
             if n > begin and not tables.rules.shares_once:
                 status, out.tie_seconds[n] = tie_seconds(tables, plan, n, begin)
@@ -86,7 +106,32 @@ def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
                     return status, n, begin
             if n + 1 < end and not link_seconds(tables, plan, n, out):
                 return BLOCKED, n, n + 1
+        if ordered:
+            too_big = _join_rounds(tables, plan, p, out)
+            if too_big >= 0:
+                return TOO_BIG, too_big, 0
     return FITS, 0, 0
+
+
+@lean
+def _join_rounds(tables: Tables, plan: Encoded, p: int, out: Durations) -> int:
+    """What GPUs hold and update of all the stages they have in pipeline p, in place of what each stage has by itself.
+    Returns the first stage whose GPUs have too little memory, −1 where all have enough."""
+    begin, end, slots, of_all = plan.starts[p], plan.starts[p + 1], slots_of(plan, p), shards_of_all(plan)
+    for s in range(slots):
+        first = begin + s
+        held, params, peak = most_held(plan, out, p, s), 0.0, 0.0
+        for n in range(first, end, slots):
+            params += out.params[n]
+            peak = max(peak, out.peak[n])
+        shards = of_all if of_all > 0 else shards_of(tables, plan, p, first)
+        memory = params * (tables.state_bytes + tables.sharded_bytes / shards) + held + peak
+        for n in range(first, end, slots):
+            out.params[n], out.peak[n], out.held[n], out.memory[n] = params, peak, held, memory
+            out.update[n] = params / shards * tables.update[plan.kind[n]] + tables.rules.step_overhead
+        if memory > tables.capacity[plan.place[first]]:
+            return first
+    return -1
 
 
 @lean
@@ -103,7 +148,7 @@ def link_seconds(tables: Tables, plan: Encoded, n: int, out: Durations) -> bool:
     out.latency[n] = wait
     out.send_forward[n] = wire + tables.gather_fixed[k2] + tables.gather_rate[k2] * size
     out.send_backward[n] = wire + tables.gather_fixed[k] + tables.gather_rate[k] * size
-    out.blocking[n] = size / ranks > tables.rules.blocking_above
+    out.blocking[n] = size / ranks > tables.rules.blocking_above and not is_ordered(plan)
     return True
 
 
@@ -131,6 +176,8 @@ def step_seconds(
     sync_end[:] = stage_end
     sync_ends(tables, plan, out, sets, shared, stage_end, sync_end)
     done = np.empty(plan.starts[replicas])
+    if is_ordered(plan):
+        _end_together(plan, sync_end)
     for n in range(done.shape[0]):
         done[n] = sync_end[n] + out.update[n]
     if sends_weights(tables, 0 < plan.options[SHARD] < PARAMETERS, replicas):
@@ -138,11 +185,27 @@ def step_seconds(
     total = 0.0
     for p in range(replicas):
         first = 0.0  # when the pipeline's first microbatch reaches a stage
-        for n in range(plan.starts[p], plan.starts[p + 1]):
-            total = max(total, done[n] - first)
+        slots = slots_of(plan, p) if is_ordered(plan) else plan.starts[p + 1] - plan.starts[p]
+        for s in range(slots):
+            for n in range(plan.starts[p] + s, plan.starts[p + 1], slots):
+                total = max(total, done[n] - first)
+            n = plan.starts[p] + s
             if tables.rules.rolls and n + 1 < plan.starts[p + 1]:
                 first += out.forward[n] + out.send_forward[n] + out.latency[n]
     return total
+
+
+@inner
+def _end_together(plan: Encoded, ends: Floats) -> None:
+    """Stages on the same GPUs all end when the last of them does."""
+    for p in range(plan.microbatches.shape[0]):
+        slots = slots_of(plan, p)
+        for s in range(plan.starts[p], plan.starts[p] + slots):
+            latest = 0.0
+            for n in range(s, plan.starts[p + 1], slots):
+                latest = max(latest, ends[n])
+            for n in range(s, plan.starts[p + 1], slots):
+                ends[n] = latest
 
 
 @inner
@@ -160,21 +223,22 @@ def _run_pipelines(plan: Encoded, out: Durations, stage_end: Floats, horizon: in
         if p > 0 and _runs_alike(plan, out, p, p - 1):
             stage_end[a:b] = stage_end[plan.starts[p - 1] : a]
             continue
+        passes = Passes(
+            out.forward[a:b],
+            out.backward[a:b],
+            out.latency[a:b],
+            out.send_forward[a:b],
+            out.send_backward[a:b],
+            out.blocking[a:b],
+            plan.warmup[a:b],
+        )
+        if is_ordered(plan):
+            slots, group, split = slots_of(plan, p), group_of(plan, p), is_split(plan)
+            run_orders(passes, out.weights[a:b], slots, plan.microbatches[p], group, split, stage_end[a:b])
+            continue
         m = _microbatches_run(plan, p, horizon)
         ends = np.empty((b - a, 2 * m))
-        run_pipeline(
-            Passes(
-                out.forward[a:b],
-                out.backward[a:b],
-                out.latency[a:b],
-                out.send_forward[a:b],
-                out.send_backward[a:b],
-                out.blocking[a:b],
-                plan.warmup[a:b],
-            ),
-            m,
-            ends,
-        )
+        run_pipeline(passes, m, ends)
         rest = 0.0
         if m < plan.microbatches[p]:
             # The first stage's backwards, up to where it has no more forwards to do; a long way round makes them come
@@ -198,6 +262,8 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
     for i in range(stages):
         n, m = a + i, b + i
         if out.forward[n] != out.forward[m] or out.backward[n] != out.backward[m] or plan.warmup[n] != plan.warmup[m]:
+            return False
+        if out.weights[n] != out.weights[m]:
             return False
         if i + 1 < stages and (
             out.latency[n] != out.latency[m]

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hulk.cost.arrays import Durations, Encoded, Ints, Tables
+from hulk.cost.arrays import EXPERT, Durations, Encoded, Ints, Tables
 from hulk.cost.compiled import constant, inlined, inner, kernel, lean, maker
+from hulk.cost.orders import is_split
 
 PIECE = 2.0**20
 """Bytes of a chain's pieces, at least: small ones would cost more in messages than they hide."""
@@ -43,11 +44,31 @@ def buckets_of(tables: Tables, size: float) -> float:
 def set_bytes(tables: Tables, a: int, b: int, apart: bool) -> float:
     """Bytes on the wire of the gradients of layers a..b. `apart`: what layers share has a sum of its own."""
     params: float = tables.split[b + 1] - tables.split[a] + tables.whole[b + 1] - tables.whole[a]
+    params += tables.elsewhere[b + 1] - tables.elsewhere[a]
     if tables.rules.shares_once:  # it counts with the first layer
         params -= tables.tied[b + 1] - tables.tied[a]
         if apart and a == 0:
             params -= tables.shared
     return params * tables.wire_bytes
+
+
+@lean
+def spared_bytes(tables: Tables, plan: Encoded, a: int, b: int) -> float:
+    """Bytes less that a sum over all replicas would have for the experts of layers a..b, which only those add up that
+    have the same ones: a ring of fewer moves a little less, and one of one nothing."""
+    degree, replicas = plan.options[EXPERT], plan.microbatches.shape[0]
+    holders = max(replicas * tables.context / degree, 1.0)
+    fewer = (1.0 - 1.0 / holders) / (1.0 - 1.0 / replicas)
+    experts = (tables.elsewhere[b + 1] - tables.elsewhere[a]) * degree / (degree - 1.0)
+    spared: float = max(0.0, 1.0 - fewer) * experts * tables.wire_bytes
+    return spared
+
+
+@inlined
+def lanes(tables: Tables, ranks: int) -> int:
+    """Flows that stages have between them whose GPUs, `ranks` of each, send slices: where GPUs share sequences, in
+    Hulk's own runtime the first of these for all."""
+    return ranks if tables.rules.flow_per_rank else max(1, int(ranks / tables.context))
 
 
 @inlined
@@ -124,6 +145,8 @@ def cut_sets(tables: Tables, plan: Encoded, apart: bool, out: Durations) -> int:
             end = min(end, plan.last[holders[p]])
         out.set_first[sets], out.set_last[sets] = position, end
         out.set_size[sets] = set_bytes(tables, position, end, apart)
+        if plan.options[EXPERT] > 1:
+            out.set_size[sets] -= spared_bytes(tables, plan, position, end)
         sets += 1
         position = end + 1
     return sets
@@ -178,8 +201,9 @@ def chain_up(region: Ints, chain: Ints, before: Ints) -> int:
 @inlined
 def still_to_do(tables: Tables, plan: Encoded, n: int, lowest: int, last: int, part: float) -> float:
     """Seconds of stage n's last backward that are left when it has what it adds up: when it has been through layers
-    `last` to `lowest`, but for a part of them. None are, where sums wait for the whole pass."""
-    if not tables.rules.overlap_sync:
+    `last` to `lowest`, but for a part of them. None are, where sums wait for the whole pass, as they do where gradients
+    of weights are passes of their own."""
+    if not tables.rules.overlap_sync or is_split(plan):
         return 0.0
     k = plan.kind[n]
     before: float = tables.backward[k, lowest] - tables.backward[k, plan.first[n]]

@@ -12,13 +12,10 @@ import numpy as np
 from hulk.cost.arrays import (
     BLOCKED,
     BY_REGION,
-    EVERYWHERE,
     FITS,
     GRADIENTS,
     SHARD,
     SYNC,
-    UNLIKE,
-    WITHIN,
     Durations,
     Encoded,
     Floats,
@@ -27,7 +24,7 @@ from hulk.cost.arrays import (
     transfer_seconds,
 )
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
-from hulk.cost.sharding import first_unlike, is_near, stretch_passes
+from hulk.cost.sharding import mismatch, stretch_passes
 from hulk.cost.sharing import Resources, pass_through, resource_at
 from hulk.cost.sync import (
     buckets_of,
@@ -36,9 +33,9 @@ from hulk.cost.sync import (
     cut_sets,
     flows_of,
     is_apart,
+    lanes,
     move_to,
     rails_of,
-    set_bytes,
     shared_bytes,
     shared_holders,
     still_to_do,
@@ -160,7 +157,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
 @maker
 def sum_seconds(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[float, float]:
     """(Seconds on the wire, seconds of latency) of adding up `size` bytes among these stages, as the plan says."""
-    flows = rails_of(plan, members) if tables.rules.flow_per_rank else flows_of(plan, members)
+    flows = rails_of(plan, members) if tables.rules.flow_per_rank else lanes(tables, flows_of(plan, members))
     if plan.options[SYNC] == BY_REGION:
         return by_region_seconds(tables, plan, members, size, flows)
     return ring_seconds(tables, plan, members, size, flows)
@@ -172,7 +169,7 @@ def tie_seconds(tables: Tables, plan: Encoded, n: int, first: int) -> tuple[int,
     size = tied_bytes(tables, plan, n)
     if size <= 0:
         return FITS, 0.0
-    wait, wire = transfer_seconds(tables, plan, n, first, size, min(plan.ranks[n], plan.ranks[first]))
+    wait, wire = transfer_seconds(tables, plan, n, first, size, lanes(tables, min(plan.ranks[n], plan.ranks[first])))
     if wait == np.inf:
         return BLOCKED, 0.0
     return FITS, 2 * wait + wire
@@ -182,13 +179,13 @@ def tie_seconds(tables: Tables, plan: Encoded, n: int, first: int) -> tuple[int,
 def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill in the gradient sets and how long each takes, and the sum of what layers share among all its holders, which
     stands with the first stage. Where gradients or parameters are sharded, passes get what they wait for the other
-    holders. Returns (FITS, sets, 0), or (BLOCKED, stage, other stage), or (UNLIKE, pipeline, 0)."""
+    holders. Returns (FITS, sets, 0), or (BLOCKED, stage, other stage), or (UNLIKE, pipeline, 0), or (SCATTERED,
+    stage, 0)."""
     replicas = plan.microbatches.shape[0]
     in_passes = plan.options[SHARD] >= GRADIENTS and replicas > 1
-    if in_passes or (plan.options[SHARD] > 0 and plan.options[WITHIN] != EVERYWHERE):
-        unlike = first_unlike(plan)
-        if unlike > 0:
-            return UNLIKE, unlike, 0
+    status, where = mismatch(tables, plan)
+    if status != FITS:
+        return status, where, 0
     apart = is_apart(tables, plan)
     if apart:
         members, size = shared_holders(tables, plan), shared_bytes(tables)
@@ -306,48 +303,6 @@ def _sum_in_pipelines(tables: Tables, plan: Encoded, out: Durations, shared: Res
                     end = max(end, max(there, back) + wait)
                 sync_end[first] = end
                 sync_end[n] = end
-
-
-@maker
-def weights_ends(tables: Tables, plan: Encoded, out: Durations, sets: int, shared: Resources, done: Floats) -> None:
-    """Move on `done`, when a stage has updated what it owns, to when it has from the others what they own: as many
-    parameters each; what layers share, the first who has it. They send it to everyone near, bucket by bucket, after
-    word that it is expected."""
-    apart = is_apart(tables, plan)
-    holders = plan.starts[1:] - 1
-    for i in range(sets - 1, -1, -1):
-        move_to(plan, holders, out.set_first[i])
-        size = set_bytes(tables, out.set_first[i], out.set_last[i], apart)
-        _hand_round(tables, plan, shared, holders, size, holders.shape[0], done)
-    if apart:
-        _hand_round(tables, plan, shared, shared_holders(tables, plan), shared_bytes(tables), _ONE, done)
-
-
-@maker
-def _hand_round(
-    tables: Tables, plan: Encoded, shared: Resources, members: Ints, size: float, owners: int, done: Floats
-) -> None:
-    """The first so many of the members own a share of `size` bytes each and send it to all others; where each region or
-    machine has all of it, those near each other share it."""
-    buckets, part, in_groups = buckets_of(tables, size), size / owners, plan.options[WITHIN] != EVERYWHERE
-    before = done[members]
-    at = before.max()
-    for j in range(members.shape[0]):
-        b = members[j]
-        if in_groups:
-            near = 0
-            for i in range(owners):
-                near += is_near(tables, plan, members[i], b)
-            part = size / max(near, 1)
-        for i in range(owners):
-            a = members[i]
-            if a == b or (in_groups and not is_near(tables, plan, a, b)):
-                continue
-            wait, wire = transfer_seconds(tables, plan, a, b, part, min(plan.ranks[a], plan.ranks[b]))
-            through = pass_through(tables, plan, shared, a, b, part, at) - at
-            start = max(before[i], before[j] + wait)
-            trips = buckets * (wait + tables.rules.hop_overhead) + (buckets - 1) * wait
-            done[b] = max(done[b], start + max(wire, through) + trips)
 
 
 @maker

@@ -11,17 +11,18 @@ import numpy as np
 
 from hulk.cost.again import again
 from hulk.cost.arrays import Encoded, Floats, Ints, Rules, Tables
+from hulk.cost.axes import experts_elsewhere
 from hulk.cost.collectives import Operation, collective_time
 from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
 from hulk.cost.engine import Engine
-from hulk.cost.memory import layer_memory, shared_out
+from hulk.cost.memory import LayerMemory, layer_memory, shared_out
 from hulk.cost.own import own_times, settling_seconds
 from hulk.cost.roofline import Conditions
 from hulk.domain.cluster import Cluster, Link, Machine
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.model import Layer
-from hulk.domain.options import Options, codes_of
+from hulk.domain.options import Options, Sharding, codes_of
 from hulk.domain.plan import JobPlan
 
 
@@ -42,6 +43,10 @@ class StageKind:
 
     gpu: GpuType
     ranks: int
+
+    def tensor(self, options: Options) -> int:
+        """Its tensor parallel degree; 0: so many GPUs cannot share sequences as the options say."""
+        return 0 if self.ranks % options.context else self.ranks // options.context
 
 
 @dataclass(frozen=True)
@@ -76,22 +81,27 @@ def make_book(
     compute: ComputeModel,
     engine: Engine,
 ) -> Book:
-    """Tables for a job on these machines, with every GPU type among them at each of these tensor parallel degrees."""
+    """Tables for a job on these machines, with every GPU type among them at each of these numbers of GPUs of a
+    stage."""
     machines, links = hosts.machines, hosts.links
     types = {host.gpu.name: host.gpu for host in machines}
     kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
     layers = job.model.layers if engine.dropout else job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
-    memory = [layer_memory(layer, size, job, options, engine) for layer, size in zip(layers, inputs, strict=True)]
-    forward, backward, origins = _pass_times(job, kinds, options, compute, engine)
-    gathers = [_gather_line(kind, options) for kind in kinds]
+    memory = _memories(layers, inputs, job, options, engine)
+    forward, backward, weights, origins = _pass_times(job, kinds, options, compute, engine)
+    elsewhere = [experts_elsewhere(layer, options.expert) for layer in layers]
+    gathers = [_gather_line(kind, options, engine) for kind in kinds]
     kept, split = shared_out(job, options, engine)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in machines))}
     tables = Tables(
         forward=forward,
         backward=backward,
-        update=np.array([_update_seconds(job, kind, engine) for kind in kinds]),
-        split=_prefix([layer.params_split for layer in layers]),
+        weights=weights,
+        update=np.array([_update_seconds(job, kind, options, engine) for kind in kinds]),
+        join=np.array([_join_seconds(job, kind, options, engine) for kind in kinds]),
+        split=_prefix([layer.params_split - other for layer, other in zip(layers, elsewhere, strict=True)]),
+        elsewhere=_prefix(elsewhere),
         whole=_prefix([layer.params_whole for layer in layers]),
         tied=_prefix([float(layer.tied) for layer in layers]),
         held_split=_prefix([m.held_split for m in memory]),
@@ -114,6 +124,7 @@ def make_book(
         wire_bytes=float(engine.wire_bytes(job.precision)),
         weight_bytes=float(job.precision.bytes),
         shared=_shared_once(layers),
+        context=float(options.context),
         rules=_rules(engine),
         any_blocked=bool(np.isinf(links.latency).any()),
     )
@@ -123,6 +134,20 @@ def make_book(
         kinds={(kind.gpu.name, kind.ranks): i for i, kind in enumerate(kinds)},
         origins={(kind.gpu.name, kind.ranks): found for kind, found in zip(kinds, origins, strict=True)},
     )
+
+
+def _memories(
+    layers: Sequence[Layer], inputs: Sequence[float], job: Job, options: Options, engine: Engine
+) -> list[LayerMemory]:
+    """What each layer keeps; most are alike."""
+    known: dict[tuple[object, ...], LayerMemory] = {}
+    result = []
+    for layer, size in zip(layers, inputs, strict=True):
+        key = (layer.shape, layer.params, layer.held_split, layer.held_whole, layer.output, size)
+        if key not in known:
+            known[key] = layer_memory(layer, size, job, options, engine)
+        result.append(known[key])
+    return result
 
 
 def _rules(engine: Engine) -> Rules:
@@ -148,13 +173,17 @@ def _shared_once(layers: Sequence[Layer]) -> float:
     return max((float(layer.tied) for layer in layers), default=0.0)
 
 
-def _gather_line(kind: StageKind, options: Options) -> tuple[float, float]:
+def _gather_line(kind: StageKind, options: Options, engine: Engine) -> tuple[float, float]:
     """Putting an activation together from its slices, as a line over its size: (seconds, seconds a byte). Ranks that
-    split along the sequence keep their slices."""
+    split along the sequence keep their slices, and those that share one their part of it; Hulk's own runtime gathers
+    these for whoever sends, and hands all of it to all who receive."""
     if options.sequence_parallel:
         return 0.0, 0.0
     small, large = 1e6, 2e6
-    a, b = (collective_time(Operation.ALL_GATHER, size, kind.gpu, kind.ranks) for size in (small, large))
+    parts, ranks, times = options.context, kind.tensor(options), 1.0
+    if engine.lean and parts > 1:
+        parts, ranks, times = 1, kind.ranks, 2.0
+    a, b = (times * collective_time(Operation.ALL_GATHER, size / parts, kind.gpu, ranks) for size in (small, large))
     slope = (b - a) / (large - small)
     return a - slope * small, slope
 
@@ -191,16 +220,17 @@ def _pass_times(
     options: Options,
     compute: ComputeModel,
     engine: Engine,
-) -> tuple[Floats, Floats, list[dict[TimeOrigin, int]]]:
-    """Prefix sums of forward and backward seconds per kind of stage, and how many layers' times are measured."""
+) -> tuple[Floats, Floats, Floats, list[dict[TimeOrigin, int]]]:
+    """Prefix sums of forward and backward seconds per kind of stage, of the part of backward that makes gradients of
+    weights, and how many layers' times are measured."""
     layers = job.model.layers
     forward = np.zeros((len(kinds), len(layers) + 1))
-    backward = np.zeros_like(forward)
+    backward, weights = np.zeros_like(forward), np.zeros_like(forward)
     origins: list[dict[TimeOrigin, int]] = []
     for k, kind in enumerate(kinds):
         found: dict[TimeOrigin, int] = {}
-        by_shape: dict[str, tuple[LayerTime, float]] = {}
-        how = _conditions(job, kind.ranks, options, engine)
+        by_shape: dict[str, tuple[LayerTime, float, float]] = {}
+        how = _conditions(job, kind.tensor(options) or 1, options, engine)
         for i, layer in enumerate(layers):
             if layer.shape not in by_shape:
                 time = compute.layer_times(job.model, layer, kind.gpu, how)
@@ -210,13 +240,41 @@ def _pass_times(
                 share = 0.0 if part is None else 1.0
                 if part is not None and part is not layer:
                     share = compute.share_of(part, job.model, layer, kind.gpu, how)
-                by_shape[layer.shape] = time, share * time.forward
-            time, repeated = by_shape[layer.shape]
+                of_weights = layer.weights_share * time.backward
+                time, repeated = _with_shards((time, share * time.forward), layer, job, kind, options, engine)
+                by_shape[layer.shape] = time, repeated, of_weights
+            time, repeated, of_weights = by_shape[layer.shape]
             forward[k, i + 1] = forward[k, i] + time.forward
             backward[k, i + 1] = backward[k, i] + time.backward + repeated
+            weights[k, i + 1] = weights[k, i] + of_weights
             found[time.origin] = found.get(time.origin, 0) + 1
         origins.append(found)
-    return forward, backward, origins
+    return forward, backward, weights, origins
+
+
+def _with_shards(
+    taken: tuple[LayerTime, float], layer: Layer, job: Job, kind: StageKind, options: Options, engine: Engine
+) -> tuple[LayerTime, float]:
+    """A layer's passes, and what is computed again, where the GPUs that share a sequence split its parameters or
+    gradients too: they gather and scatter these inside of their machine meanwhile. Replicas wait for each other on top
+    (`hulk.cost.sharding`)."""
+    sharding = options.sharding
+    if options.context == 1 or not engine.shards_context or sharding in (Sharding.NONE, Sharding.OPTIMIZER):
+        return taken
+    size = (layer.params_split - experts_elsewhere(layer, options.expert)) / (kind.tensor(options) or 1)
+    size += layer.params_whole
+    gather, scatter = (
+        collective_time(operation, size * each, kind.gpu, options.context)
+        for operation, each in (
+            (Operation.ALL_GATHER, job.precision.bytes if sharding is Sharding.PARAMETERS else 0),
+            (Operation.REDUCE_SCATTER, engine.wire_bytes(job.precision)),
+        )
+    )
+    time, repeated = taken
+    forward, backward, both = time.forward, time.backward + repeated, gather + scatter
+    if engine.overlap_shards:
+        return LayerTime(max(forward, gather), max(backward, both), time.origin), 0.0
+    return LayerTime(forward + gather, backward + both, time.origin), 0.0
 
 
 def _conditions(job: Job, ranks: int, options: Options, engine: Engine) -> Conditions:
@@ -226,16 +284,28 @@ def _conditions(job: Job, ranks: int, options: Options, engine: Engine) -> Condi
         microbatch=options.microbatch_size,
         tensor_parallel=ranks,
         sequence_parallel=options.sequence_parallel and ranks > 1,
+        context=options.context,
+        expert=options.expert,
+        keys=engine.keys,
         fused=engine.fused_kernels,
         hidden=engine.hidden_exchange,
         power_limited=engine.power_limited,
     )
 
 
-def _update_seconds(job: Job, kind: StageKind, engine: Engine) -> float:
+def _update_seconds(job: Job, kind: StageKind, options: Options, engine: Engine) -> float:
     """Seconds a parameter."""
-    seconds = update_time(1.0, kind.gpu, job.precision, job.optimizer, copies=engine.update_copies)
+    parts = options.context if engine.shards_context and options.shard_optimizer else 1
+    seconds = update_time(1.0 / parts, kind.gpu, job.precision, job.optimizer, copies=engine.update_copies)
     return seconds + settling_seconds(1.0, kind.gpu, job.precision) if engine.lean else seconds
+
+
+def _join_seconds(job: Job, kind: StageKind, options: Options, engine: Engine) -> float:
+    """Seconds a parameter: an all-reduce among the GPUs that share a sequence, of what each has of a stage's gradients,
+    after the last backward. Its latency is nothing beside it."""
+    small, large = 1e9, 2e9
+    a, b = (collective_time(Operation.ALL_REDUCE, size, kind.gpu, options.context) for size in (small, large))
+    return engine.wire_bytes(job.precision) * (b - a) / (large - small)
 
 
 def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:
@@ -283,7 +353,7 @@ def without_sharing(tables: Tables) -> Tables:
 
 
 def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
-    """A job's plan in the numbers of a book made for its machines and tensor parallel degrees."""
+    """A job's plan in the numbers of a book made for its machines and numbers of GPUs of a stage."""
     stages = plan.stages
     gpus = [cluster.machine(stage.machine).gpu.name for stage in stages]
     rows = np.array([book.machines[stage.machine] for stage in stages])
@@ -291,15 +361,16 @@ def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
         starts=np.cumsum([0, *(len(pipeline.stages) for pipeline in plan.pipelines)]),
         machine=rows,
         place=rows,
-        kind=np.array([book.kinds[gpu, stage.tensor_parallel] for gpu, stage in zip(gpus, stages, strict=True)]),
-        ranks=np.array([stage.tensor_parallel for stage in stages]),
+        kind=np.array([book.kinds[gpu, stage.ranks] for gpu, stage in zip(gpus, stages, strict=True)]),
+        ranks=np.array([stage.ranks for stage in stages]),
         first=np.array([stage.first for stage in stages]),
         last=np.array([stage.last for stage in stages]),
         microbatches=np.array([pipeline.microbatches for pipeline in plan.pipelines]),
         warmup=np.array(
             [
-                plan.options.schedule.warmup(s, len(pipeline.stages), pipeline.microbatches)
+                plan.options.schedule.warmup(s % slots, slots, pipeline.microbatches, len(pipeline.stages) // slots)
                 for pipeline in plan.pipelines
+                for slots in [len(pipeline.slots(plan.options.chunks))]
                 for s in range(len(pipeline.stages))
             ]
         ),

@@ -18,7 +18,7 @@ from hulk.cost.compiled import plain
 from hulk.cost.prepared import Prepared
 from hulk.cost.sharding import is_near
 from hulk.cost.sums import Share, owned
-from hulk.cost.sync import chain_pieces, rails_of, sends_weights, still_to_do
+from hulk.cost.sync import chain_pieces, lanes, rails_of, sends_weights, still_to_do
 from hulk.domain.cluster import Cluster
 
 
@@ -189,7 +189,7 @@ class Traffic:
     def ranks(self, stages: Sequence[int]) -> int:
         """Ranks of these stages that have one of their own kind in each of the others: each sends in a flow of its
         own."""
-        return min(self._stages[n].tensor_parallel for n in stages)
+        return int(plain(lanes)(self._tables, min(self._stages[n].ranks for n in stages)))
 
     def rails(self, members: Sequence[int]) -> int:
         """Flows that a sum among these stages has between machines."""

@@ -11,7 +11,7 @@ from itertools import combinations_with_replacement, pairwise, product
 
 from hulk.domain.cluster import Cluster, pair
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage, layer_holders
+from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage, layer_holders, rounds_problem
 from hulk.errors import PlanError, nearest
 
 Place = str  # "job 'opt', pipeline 2, stage 3"
@@ -35,11 +35,16 @@ def check_plan(plan: Plan, cluster: Cluster, jobs: Iterable[Job]) -> None:
 def _check_job(plan: JobPlan, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], reach: _Reach) -> None:
     if not plan.pipelines:
         raise PlanError(f"job {job.name!r} has no pipeline", hint="give it one, or let it wait")
+    _check_options(plan, job)
     for number, pipeline in enumerate(plan.pipelines, start=1):
         place = f"job {job.name!r}, pipeline {number}"
         _check_layers(pipeline, len(job.model.layers), place)
-        for index, stage in enumerate(pipeline.stages, start=1):
-            _check_stage(stage, job, cluster, used, f"{place}, stage {index}")
+        _check_rounds(pipeline, plan.options.chunks, place)
+        slots = len(pipeline.slots(plan.options.chunks))
+        for index, stage in enumerate(pipeline.stages):
+            its = f"{place}, stage {index + 1}"
+            _check_stage(stage, job, cluster, used if index < slots else {}, its)
+            _check_degrees(stage, plan, job, cluster.machine(stage.machine).gpus, its)
         _check_neighbours(pipeline, job, reach, place)
     _check_batch(plan, job)
     for layers, stages in layer_holders(plan.pipelines):
@@ -76,6 +81,36 @@ def _check_layers(pipeline: Pipeline, count: int, place: Place) -> None:
             where=place,
             hint=f"the last stage must end with layer {count - 1}",
         )
+
+
+def _check_rounds(pipeline: Pipeline, chunks: int, place: Place) -> None:
+    """With several chunks a stage, the stages go round the same GPUs that many times."""
+    if chunks < 1:
+        raise PlanError(f"{chunks} chunks a stage", where=place, hint="at least 1")
+    count = len(pipeline.stages)
+    if count % chunks:
+        raise PlanError(
+            f"{count} stages cannot go round {chunks} times",
+            where=place,
+            hint=f"with chunks {chunks}, list {chunks} stages for each group of GPUs, round after round",
+        )
+    slots = count // chunks
+    problem = rounds_problem(slots, chunks, pipeline.microbatches)
+    if problem:
+        raise PlanError(problem, where=place, hint="other chunks, stages or microbatches")
+    for k in range(slots, count):
+        stage, before = pipeline.stages[k], pipeline.stages[k - slots]
+        if (stage.machine, stage.gpus) != (before.machine, before.gpus):
+            raise PlanError(
+                f"with chunks {chunks}, it must be on the GPUs of stage {k - slots + 1}, {_gpus(before)}, "
+                f"not on {_gpus(stage)}",
+                where=f"{place}, stage {k + 1}",
+                hint=f"stages go round {slots} groups of GPUs",
+            )
+
+
+def _gpus(stage: Stage) -> str:
+    return f"{', '.join(map(str, stage.gpus))} of {stage.machine!r}"
 
 
 def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], place: Place) -> None:
@@ -115,15 +150,45 @@ def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: dict[tuple[str,
                 where=place,
                 hint="a GPU holds one stage of one job",
             )
+
+
+def _check_degrees(stage: Stage, plan: JobPlan, job: Job, gpus: int, place: Place) -> None:
+    """Its GPUs divide what they must: themselves into parts of a sequence, and heads into slices."""
+    context = plan.options.context
+    if stage.ranks % context:
+        raise PlanError(
+            f"{stage.ranks} GPUs cannot share sequences {context} by {context}",
+            where=place,
+            hint=f"a number of GPUs that {context} divides, or another `context`",
+        )
+    tensor = plan.tensor(stage)
     for index in stage.layers:
         heads = job.model.layers[index].head_width
-        if heads and heads % stage.tensor_parallel:
-            divisors = [str(n) for n in range(1, min(heads, machine.gpus) + 1) if heads % n == 0]
+        if heads and heads % tensor:
+            divisors = [str(n * context) for n in range(1, min(heads, gpus // context) + 1) if heads % n == 0]
+            shared = f", {context} to a sequence," if context > 1 else ""
             raise PlanError(
-                f"{stage.tensor_parallel} GPUs cannot share the {heads} attention heads of layer {index} evenly",
+                f"{stage.ranks} GPUs{shared} cannot share the {heads} attention heads of layer {index} evenly",
                 where=place,
                 hint=f"use {', '.join(divisors)} GPUs",
             )
+
+
+def _check_options(plan: JobPlan, job: Job) -> None:
+    """Sequences and experts can be divided as the options say."""
+    place, options, model = f"job {job.name!r}", plan.options, job.model
+    if options.context < 1 or model.context_parts % options.context:
+        reason = (
+            f"{model.sequence} tokens cannot be shared by {options.context} GPUs, of which each takes two equal parts"
+            if model.context_parts > 1
+            else f"GPUs cannot share a sequence of {model.name}: its length must be even, and attention must read one "
+            "sequence without biases for pairs of positions (no encoder-decoder, T5, XLNet or ALiBi)"
+        )
+        raise PlanError(reason, where=place, hint="another `context`; 1 leaves sequences whole")
+    if options.expert < 1 or max(1, model.experts) % options.expert:
+        count = f"the {model.experts} experts of {model.name} cannot be split"
+        reason = count if model.experts else f"{model.name} has no experts that could be split"
+        raise PlanError(f"{reason} over {options.expert} GPUs", where=place, hint="another `expert`; 1 splits none")
 
 
 def _check_neighbours(pipeline: Pipeline, job: Job, reach: _Reach, place: Place) -> None:

@@ -88,7 +88,8 @@ def pair(a: str, b: str) -> tuple[str, str]:
 class Cluster:
     """One snapshot. Links live at region level (`region_links`, with (r, r) for inside a region); `machine_links` holds
     the exceptions, so that ten thousand machines need no matrix of machines. Keys are made by `pair`. `gpus` are the
-    GPU types of its own: those that no catalogue has."""
+    GPU types of its own: those that no catalogue has. `storage`: by region, bytes/s that all its machines together read
+    from where checkpoints are kept; regions that are not there have no limit that is known."""
 
     name: str
     regions: tuple[Region, ...]
@@ -98,6 +99,7 @@ class Cluster:
     about: str = ""
     sources: tuple[str, ...] = ()
     gpus: tuple[GpuType, ...] = ()
+    storage: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def _machines_by_name(self) -> dict[str, Machine]:

@@ -79,6 +79,11 @@ class Layer:
     held_once        elements (split) kept once a microbatch, whatever its size (T5's position biases)
     moment_split/_whole  elements that the backward pass needs for a moment beside all that is held
     moment_once      the same once a microbatch: the gradient of the largest weight
+    keys             elements (split) of the keys and values that attention reads; 0 where there is none, or one whose
+                     sequence GPUs cannot share
+    experts          experts beside each other (0: none), of which `expert_params` are of `params_split`
+    visits           elements of the tokens that go to experts, each as often as it visits one
+    expert_kernels   of `kernels`: those for each expert by itself
     own              the same layer as Hulk's own runtime has it: without dropout, norms one kernel each; None: no other
     """
 
@@ -111,6 +116,11 @@ class Layer:
     moment_split: float = 0.0
     moment_whole: float = 0.0
     moment_once: float = 0.0
+    keys: float = 0.0
+    experts: int = 0
+    expert_params: int = 0
+    visits: float = 0.0
+    expert_kernels: int = 0
     own: Layer | None = None
 
     @property
@@ -127,6 +137,14 @@ class Layer:
     def flops_backward(self) -> float:
         """FLOPs of the backward pass for one sample: gradients of inputs and of weights."""
         return 2.0 * self.flops_forward
+
+    @property
+    def weights_share(self) -> float:
+        """Share of the backward pass that makes gradients of weights, by FLOPs: as many as the forward products with
+        weights have. An embedding makes no others; half where nothing is known of a layer's products."""
+        if self.kind is LayerKind.EMBEDDING:
+            return 1.0
+        return sum(m.flops for m in self.matmuls if m.weight) / self.flops_backward if self.flops_forward else 0.5
 
 
 @dataclass(frozen=True)
@@ -149,6 +167,20 @@ class Model:
     def own_layers(self) -> tuple[Layer, ...]:
         """The layers as Hulk's own runtime has them."""
         return tuple(layer.own or layer for layer in self.layers)
+
+    @cached_property
+    def context_parts(self) -> int:
+        """In how many equal parts its sequence can be cut for GPUs that each take two of them, an early and a late one;
+        1 where they cannot share it."""
+        blocks = [layer for layer in self.layers if layer.kind is LayerKind.BLOCK]
+        can = bool(blocks) and all(layer.keys > 0 for layer in blocks)
+        return self.sequence // 2 if can and self.sequence % 2 == 0 else 1
+
+    @cached_property
+    def experts(self) -> int:
+        """Experts that every block with some has; 0: none, or not as many in all."""
+        counts = {layer.experts for layer in self.layers if layer.experts}
+        return counts.pop() if len(counts) == 1 else 0
 
     @property
     def flops_per_sample(self) -> float:

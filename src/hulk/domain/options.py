@@ -13,22 +13,37 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntFlag
 from functools import lru_cache
 from itertools import product
+from math import gcd
 from typing import Any, NamedTuple, Protocol
 
 from hulk.domain.job import Job
-from hulk.domain.switches import ALL_AHEAD, GPIPE, PLAIN, Recompute, Schedule, ScheduleKind, Sharding, Sync, Within
+from hulk.domain.switches import (
+    ALL_AHEAD,
+    GPIPE,
+    PLAIN,
+    SPLIT,
+    Recompute,
+    Schedule,
+    ScheduleKind,
+    Sharding,
+    Sync,
+    Within,
+)
 
 __all__ = [
-    "ALL_AHEAD", "COLUMN", "GPIPE", "SPACE", "Choice", "Needs", "Options", "Recompute", "Schedule",
-    "ScheduleKind", "Scope", "Shape", "Sharding", "Sync", "Within", "codes_of", "drawn_evenly",
-    "neighbours", "normal", "options_of", "places_of", "plain_value", "words_of",
+    "ALL_AHEAD", "COLUMN", "GPIPE", "SPACE", "SPLIT", "Choice", "Needs", "Options", "Recompute", "Schedule",
+    "ScheduleKind", "Scope", "Shape", "Sharding", "Sync", "Within", "codes_of", "drawn_evenly", "neighbours", "normal",
+    "options_of", "places_of", "plain_value", "words_of",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a job's plan says besides who holds which layers. With `sequence_parallel` the ranks of a stage split what
-    tensor parallelism leaves whole, norms and residuals, along the sequence."""
+    """What a job's plan says besides who holds which layers. So many GPUs of a stage as `context` says share a
+    sequence, each with a part of its tokens; the stage's GPUs are that many times its tensor parallel degree. So many
+    GPUs of a machine as `expert` says that hold the same layers split these layers' experts. With `sequence_parallel`
+    the ranks of a stage split what tensor parallelism leaves whole, norms and residuals, along the sequence. With
+    several `chunks`, a pipeline's stages go round its GPUs so many times."""
 
     microbatch_size: int
     schedule: Schedule = PLAIN
@@ -36,6 +51,9 @@ class Options:
     sync: Sync = Sync.RING
     sharding: Sharding = Sharding.NONE
     shard_within: Within = Within.EVERYWHERE
+    chunks: int = 1
+    context: int = 1
+    expert: int = 1
     sequence_parallel: bool = False
 
     @property
@@ -44,14 +62,20 @@ class Options:
         return self.sharding is not Sharding.NONE
 
     @property
+    def in_turn(self) -> Options:
+        """The same with passes of the order that free searches know: one chunk a stage, backward whole."""
+        schedule = Schedule.ahead(self.schedule.extra) if self.schedule.splits_backward else self.schedule
+        return replace(self, schedule=schedule, chunks=1)
+
+    @property
     def has_owners(self) -> bool:
         """Whether weights are whole where the optimizer's state is not, so that who updates some must hand them on."""
         return self.sharding in (Sharding.OPTIMIZER, Sharding.GRADIENTS)
 
 
 class Shape(NamedTuple):
-    """What pipelines are like as far as options go by it: how many there are, their stages in all, and the GPUs of the
-    widest stage."""
+    """What pipelines are like as far as options go by it: how many there are, their stages in all, those on the same
+    GPUs counted once, and the GPUs of the widest stage."""
 
     replicas: int
     stages: int
@@ -65,14 +89,16 @@ class Needs(IntFlag):
     REPLICAS = 1
     STAGES = 2
     RANKS = 4
+    CONTEXT = 8
 
-    def met(self, shape: Shape) -> bool:
-        """Whether pipelines of this shape have it."""
+    def met(self, shape: Shape, context: int = 1) -> bool:
+        """Whether pipelines of this shape have it whose GPUs share sequences so many by so many."""
         return (
             not self
             or bool(self & Needs.REPLICAS and shape.replicas > 1)
             or bool(self & Needs.STAGES and shape.stages > shape.replicas)
             or bool(self & Needs.RANKS and shape.ranks > 1)
+            or bool(self & Needs.CONTEXT and shape.ranks > 1 and context > 1)
         )
 
 
@@ -96,6 +122,7 @@ class Choice:
     words      a value for people; "" where there is nothing to say
     values     those that are tried, near ones beside each other
     fine       those that are tried when little else changes; `values` where not given
+    regular    more values, tried where pipelines are all alike: a search of any other pipelines leaves them out
     divides    what a value must divide in a job for it to be possible
     chances    how often each of `values` is drawn, relative to the others; evenly where not given
     short      the same where memory is short
@@ -113,6 +140,7 @@ class Choice:
     words: Callable[[Any], str]
     values: tuple[Any, ...]
     fine: tuple[Any, ...] = ()
+    regular: tuple[Any, ...] = ()
     divides: Callable[[Job], int] | None = None
     chances: Weights = ()
     short: Weights = ()
@@ -124,9 +152,9 @@ class Choice:
     in_tables: bool = False
     code: Callable[[Any], int] | None = None
 
-    def possible(self, scope: Scope, *, fine: bool = False) -> tuple[Any, ...]:
-        """The values that are tried."""
-        listed = self.fine if fine and self.fine else self.values
+    def possible(self, scope: Scope, *, fine: bool = False, regular: bool = False) -> tuple[Any, ...]:
+        """The values that are tried; where pipelines are `regular`, some more."""
+        listed = (self.fine if fine and self.fine else self.values) + (self.regular if regular else ())
         offered = scope.offers.get(self.name, listed)
         return tuple(
             value
@@ -167,6 +195,16 @@ def _says(**words: str) -> Callable[[Any], str]:
     return lambda value: words[str(value).lower().replace("-", "_")]
 
 
+_LONG = 2048
+"""Tokens of a part of a sequence, two for each GPU that shares it, for a search to try it: in shorter ones tensor
+parallelism divides as well, and attention is too little to hide keys and values on their way."""
+
+
+def _long_parts(parts: int) -> int:
+    """Of that many tokens, the largest power of two that cuts them into parts that are long enough."""
+    return gcd(parts, 1 << max(0, (parts // _LONG).bit_length() - 1))
+
+
 SPACE: tuple[Choice, ...] = (
     Choice(
         name="microbatch_size",
@@ -183,10 +221,12 @@ SPACE: tuple[Choice, ...] = (
     ),
     Choice(
         name="schedule",
-        about="gpipe, 1f1b, or 1f1b+n: with n more forward passes ahead, which hide long links.",
+        about="gpipe, 1f1b, or zb (zero bubble: gradients of weights come later); 1f1b+n and zb+n have n more forward "
+        "passes ahead, which hide long links.",
         words=str,
         values=(*map(Schedule.ahead, (0, 1, 2, 4, 8, 12, 16, 24, 32)), GPIPE),
         fine=(*map(Schedule.ahead, (*range(17), 20, 24, 28, 30, 32)), GPIPE),
+        regular=(Schedule(ScheduleKind.ZERO_BUBBLE), Schedule(ScheduleKind.ZERO_BUBBLE, 4)),
         chances=(1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
         short=(1, 1, 1, 0.3, 0, 0, 0, 0, 0, 0),
         weight=2.5,
@@ -230,7 +270,7 @@ SPACE: tuple[Choice, ...] = (
         values=tuple(Sharding),
         chances=(0.2, 0.8, 0.2, 0.5),
         short=(0.1, 0.9, 0.3, 0.9),
-        needs=Needs.REPLICAS,
+        needs=Needs.REPLICAS | Needs.CONTEXT,
         in_tables=True,
     ),
     Choice(
@@ -242,6 +282,40 @@ SPACE: tuple[Choice, ...] = (
         short=(0.8, 0.2, 0.2),
         needs=Needs.REPLICAS,
         moot=lambda options: options.sharding is Sharding.NONE,
+    ),
+    Choice(
+        name="chunks",
+        about="How many pieces of the model the GPUs of a stage hold (interleaved 1F1B): a pipeline's stages go round "
+        "its GPUs so many times.",
+        words=lambda chunks: f"interleaved, {chunks} chunks a stage" if chunks > 1 else "",
+        values=(1,),
+        regular=tuple(range(2, 25)),
+        needs=Needs.STAGES,
+        code=int,
+    ),
+    Choice(
+        name="context",
+        about="How many GPUs of a stage share a sequence, each with a part of its tokens; the stage's GPUs are that "
+        "many times its tensor parallel degree.",
+        words=lambda degree: "" if degree == 1 else f"sequences shared by {degree} GPUs",
+        values=(1, 2, 4, 8),
+        divides=lambda job: _long_parts(job.model.context_parts),
+        chances=(0.7, 0.3, 0.3, 0.3),
+        short=(0.4, 0.6, 0.6, 0.6),
+        beside="recompute",
+        needs=Needs.RANKS,
+        in_tables=True,
+        code=int,
+    ),
+    Choice(
+        name="expert",
+        about="How many GPUs of a machine that hold the same layers split the experts of these.",
+        words=lambda degree: "" if degree == 1 else f"experts split over {degree} GPUs",
+        values=(1, 2, 4, 8),
+        divides=lambda job: max(1, job.model.experts),
+        needs=Needs.REPLICAS | Needs.RANKS,
+        in_tables=True,
+        code=int,
     ),
     Choice(
         name="sequence_parallel",
@@ -289,7 +363,7 @@ def normal(options: Options, shape: Shape) -> Options:
 @lru_cache(maxsize=4096)
 def _normal(options: Options, shape: Shape) -> Options:
     for choice in SPACE:
-        if not choice.needs.met(shape) or (choice.moot and choice.moot(options)):
+        if not choice.needs.met(shape, options.context) or (choice.moot and choice.moot(options)):
             options = replace(options, **{choice.name: choice.values[0]})
     return options
 
@@ -302,10 +376,8 @@ def neighbours(options: Options, scope: Scope, *, fine: bool = False) -> Iterato
             yield replace(options, **{choice.name: value})
         if choice.beside is not None:
             other = by_name[choice.beside]
-            pairs = product(
-                choice.near(getattr(options, choice.name), scope), other.near(getattr(options, other.name), scope)
-            )
-            for value, beside in pairs:
+            near, others = (each.near(getattr(options, each.name), scope) for each in (choice, other))
+            for value, beside in product(near, others):
                 yield replace(options, **{choice.name: value, other.name: beside})
 
 
@@ -324,5 +396,5 @@ def drawn_evenly(scope: Scope, rng: _Draws) -> Options:
 def words_of(options: Options, shape: Shape) -> list[str]:
     """What people read of the options that have an effect on pipelines of this shape."""
     plain = normal(options, shape)
-    told = [choice.words(getattr(plain, choice.name)) for choice in SPACE if choice.needs.met(shape)]
+    told = [choice.words(getattr(plain, choice.name)) for choice in SPACE if choice.needs.met(shape, plain.context)]
     return [words for words in told if words]

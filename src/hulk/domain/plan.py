@@ -11,7 +11,8 @@ from hulk.domain.options import Options, Shape
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Layers `first` to `last`, both included, on GPUs of one machine, tensor parallel over all of them."""
+    """Layers `first` to `last`, both included, on GPUs of one machine: tensor parallel over all of them, or, where they
+    share sequences (`Options.context`), over those with the same part of one."""
 
     machine: str
     gpus: tuple[int, ...]
@@ -19,8 +20,8 @@ class Stage:
     last: int
 
     @property
-    def tensor_parallel(self) -> int:
-        """Every GPU of a stage holds a slice of every layer in it."""
+    def ranks(self) -> int:
+        """Its GPUs."""
         return len(self.gpus)
 
     @property
@@ -31,10 +32,17 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One replica: its stages in order, and its share of the global batch in microbatches."""
+    """One replica: its stages in order, and its share of the global batch in microbatches. With `Options.chunks` the
+    stages go round the same GPUs that many times: of S groups of GPUs, stage k is on the one of stage k − S."""
 
     stages: tuple[Stage, ...]
     microbatches: int
+
+    def slots(self, chunks: int) -> tuple[Stage, ...]:
+        """The stages of the first round, one for each group of GPUs. Where stages do not go round so many times, all
+        of them."""
+        slots, rest = divmod(len(self.stages), max(chunks, 1))
+        return self.stages[:slots] if slots > 1 and not rest else self.stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +57,29 @@ class JobPlan:
         """The stages of all pipelines, one after the other."""
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
 
+    def tensor(self, stage: Stage) -> int:
+        """The tensor parallel degree of a stage: in how many slices its GPUs hold every layer in it."""
+        return stage.ranks // self.options.context
+
+    @property
+    def slots(self) -> tuple[Stage, ...]:
+        """The same, those on the same GPUs once: the first round of each pipeline."""
+        return tuple(stage for pipeline in self.pipelines for stage in pipeline.slots(self.options.chunks))
+
+    @property
+    def leads(self) -> list[int]:
+        """For each of the stages, counted over all pipelines, the first one on the same GPUs."""
+        found: list[int] = []
+        for pipeline in self.pipelines:
+            begin, slots = len(found), len(pipeline.slots(self.options.chunks))
+            found += [begin + s % slots for s in range(len(pipeline.stages))]
+        return found
+
     @property
     def shape(self) -> Shape:
         """What its pipelines are like as far as options go by it."""
-        stages = self.stages
-        return Shape(len(self.pipelines), len(stages), max((stage.tensor_parallel for stage in stages), default=1))
+        stages = self.slots
+        return Shape(len(self.pipelines), len(stages), max((stage.ranks for stage in stages), default=1))
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -91,3 +117,15 @@ def layer_holders(pipelines: Sequence[Pipeline]) -> Iterator[tuple[range, tuple[
             while pipeline.stages[at[index]].last < first:
                 at[index] += 1
         yield range(first, after), tuple(pipeline.stages[i] for pipeline, i in zip(pipelines, at, strict=True))
+
+
+def rounds_problem(slots: int, chunks: int, microbatches: int) -> str | None:
+    """What is wrong with a pipeline on so many groups of GPUs that each hold so many chunks; None: nothing.
+    Microbatches go through a chunk in groups of as many as there are stages (Megatron-LM's rule for interleaving)."""
+    if chunks == 1:
+        return None
+    if slots < 2:
+        return f"{chunks} chunks on one stage are one stage: there is nothing to interleave"
+    if microbatches % slots:
+        return f"interleaved stages take microbatches {slots} at a time, and {microbatches} are no multiple of that"
+    return None

@@ -14,10 +14,11 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.model import LayerKind
 from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync, Within
-from hulk.domain.plan import JobPlan, Pipeline, Stage
+from hulk.domain.plan import JobPlan, Pipeline, Stage, rounds_problem
 from hulk.errors import InputError, PlanError, nearest
 
-_DEGREE = re.compile(r"(tp|pp|dp|mb)=?([1-9][0-9]{0,5})")
+_DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb", "vp")
+_DEGREE = re.compile(rf"({'|'.join(_DEGREES)})=?([1-9][0-9]{{0,5}})")
 
 
 class Order(StrEnum):
@@ -44,8 +45,9 @@ _WORDS: Mapping[str, tuple[str, Any]] = MappingProxyType(
     }
 )
 HINT = (
-    "write degrees and words such as 'tp8 pp4 dp4 mb1 sp fsdp': tpN, ppN, dpN, mbN (sequences of a microbatch), "
-    f"{', '.join(_WORDS)}, or a schedule (gpipe, 1f1b, 1f1b+4)"
+    "write degrees and words such as 'tp8 pp4 dp4 mb1 sp fsdp': tpN, ppN, dpN, cpN (GPUs that share a sequence), epN "
+    "(GPUs that split experts), mbN (sequences of a microbatch), vpN (chunks of a stage), "
+    f"{', '.join(_WORDS)}, or a schedule (gpipe, 1f1b, 1f1b+4, zb)"
 )
 
 
@@ -66,14 +68,15 @@ def parse_regular(text: str) -> Regular:
     chosen: dict[str, Any] = {}
     for word in text.lower().replace(",", " ").split():
         name, value = _word(word)
-        into: dict[str, Any] = degrees if name in ("tp", "pp", "dp", "mb") else chosen
+        into: dict[str, Any] = degrees if name in _DEGREES else chosen
         if name in into:
             raise InputError(f"--layout: {word!r} says again what was said before", hint="say each once")
         into[name] = value
     if not degrees and not chosen:
         raise InputError("--layout says nothing", hint=HINT)
     order = chosen.pop("order", Order.STAGES_NEAR)
-    options = replace(Options(degrees.get("mb", 1)), **chosen)
+    size, context, expert, chunks = (degrees.get(name, 1) for name in ("mb", "cp", "ep", "vp"))
+    options = replace(Options(size, context=context, expert=expert, chunks=chunks), **chosen)
     return Regular(degrees.get("tp", 1), degrees.get("pp", 1), degrees.get("dp"), options, order)
 
 
@@ -92,33 +95,37 @@ def _word(word: str) -> tuple[str, Any]:
 def regular_plan(regular: Regular, job: Job, cluster: Cluster) -> JobPlan:
     """A regular plan on a cluster's machines in their order, those where the job may run; InputError where degrees do
     not go with the machines, the layers or the batch."""
-    tensor, stages = regular.tensor, regular.stages
+    stages, context = regular.stages, regular.options.context
+    ranks = regular.tensor * context
     hosts = [machine for machine in cluster.machines if job.may_run_in(machine.region)]
     slots = [
-        (host.name, tuple(range(first, first + tensor)))
+        (host.name, tuple(range(first, first + ranks)))
         for host in hosts
-        for first in range(0, host.gpus - tensor + 1, tensor)
+        for first in range(0, host.gpus - ranks + 1, ranks)
     ]
     replicas = regular.data or len(slots) // stages
     if replicas < 1 or stages * replicas > len(slots):
         raise InputError(
-            f"tp{tensor} pp{stages} dp{max(replicas, 1)} needs {stages * max(replicas, 1)} groups of {tensor} GPUs of "
-            f"one machine, and there are {len(slots)}",
+            f"tp{regular.tensor} {f'cp{context} ' if context > 1 else ''}pp{stages} dp{max(replicas, 1)} needs "
+            f"{stages * max(replicas, 1)} groups of {ranks} GPUs of one machine, and there are {len(slots)}",
             hint="smaller degrees, or more machines",
         )
-    counts = even_layers([layer.kind for layer in job.model.layers], stages)
-    size = regular.options.microbatch_size
+    size, chunks = regular.options.microbatch_size, regular.options.chunks
+    counts = even_layers([layer.kind for layer in job.model.layers], stages, chunks)
     share, rest = divmod(job.global_batch, size * replicas)
     if rest or not share:
         raise InputError(
             f"a batch of {job.global_batch} does not divide into microbatches of {size} for {replicas} replicas",
             hint="other mb or dp",
         )
+    problem = rounds_problem(stages, chunks, share)
+    if problem:
+        raise InputError(f"--layout: {problem}", hint="other vp, pp, mb or dp")
     pipelines = []
     for replica in range(replicas):
         made, first = [], 0
-        for stage, count in enumerate(counts):
-            near = regular.order is Order.STAGES_NEAR
+        for piece, count in enumerate(counts):
+            near, stage = regular.order is Order.STAGES_NEAR, piece % stages
             machine, gpus = slots[stage + stages * replica if near else replica + replicas * stage]
             made.append(Stage(machine, gpus, first, first + count - 1))
             first += count
@@ -126,12 +133,17 @@ def regular_plan(regular: Regular, job: Job, cluster: Cluster) -> JobPlan:
     return JobPlan(tuple(pipelines), regular.options)
 
 
-def even_layers(kinds: Sequence[LayerKind], stages: int) -> list[int]:
+def even_layers(kinds: Sequence[LayerKind], stages: int, chunks: int = 1) -> list[int]:
     """Layers of each stage as Megatron-LM cuts: blocks evenly, what comes before them with the first stage and what
-    comes after with the last. InputError where there are more stages than blocks."""
+    comes after with the last; with chunks, of each piece in turn. InputError where there are more than blocks."""
     blocks = sum(kind is LayerKind.BLOCK for kind in kinds)
-    if stages > max(blocks, 1):
-        raise InputError(f"{blocks} blocks cannot be cut into {stages} stages", hint=f"at most pp{max(blocks, 1)}")
+    if stages * chunks > max(blocks, 1):
+        of_chunks = f" of {chunks} chunks" if chunks > 1 else ""
+        raise InputError(
+            f"{blocks} blocks cannot be cut into {stages} stages{of_chunks}",
+            hint=f"at most pp{max(blocks // chunks, 1)}" if chunks <= blocks else f"at most vp{max(blocks, 1)}",
+        )
+    stages *= chunks
     before = next((i for i, kind in enumerate(kinds) if kind is LayerKind.BLOCK), 0)
     counts = [blocks // stages + (stage < blocks % stages) for stage in range(stages)]
     counts[0] += before

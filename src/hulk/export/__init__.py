@@ -20,7 +20,7 @@ from hulk.export import (
     wireguard,
 )
 from hulk.export.files import File, Files
-from hulk.export.forms import machines_alike, machines_follow
+from hulk.export.forms import experts_follow, machines_alike, machines_follow, parts_split
 from hulk.export.registry import Registry, Target
 from hulk.export.scene import Scene
 from hulk.search.form import Form
@@ -30,7 +30,8 @@ __all__ = ["TARGETS", "File", "Files", "Registry", "Scene", "Target"]
 TARGETS = Registry()
 """All targets by name."""
 # Ranks are numbered stage by stage; an uneven cut is the same for all pipelines.
-_ALIKE = Form(uneven=True)
+_ALIKE = Form(uneven=True, takes=experts_follow)
+_SHARDED = Form(uneven=True, takes=parts_split)
 _IN_ORDER = Form(uneven=True, fits=machines_follow)
 _PLAIN = Form(stages=1, tensor=1, fits=machines_alike)
 _MEGATRON = replace(MEGATRON, offers=megatron.OFFERS)
@@ -45,8 +46,8 @@ for _target in (
     Target("skypilot", "a job group of SkyPilot", skypilot.export),
     Target("ray", "a program that starts workers on a Ray cluster", ray.export),
     Target("megatron", "arguments of Megatron-LM with the pipeline's layout", megatron.export, _MEGATRON, _ALIKE),
-    Target("torchtitan", "a config module of torchtitan", torchtitan.export, _TITAN, _ALIKE),
-    Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _ALIKE),
+    Target("torchtitan", "a config module of torchtitan", torchtitan.export, _TITAN, _SHARDED),
+    Target("automodel", "a recipe of NeMo Automodel", automodel.export, _AUTOMODEL, _SHARDED),
     Target("deepspeed", "hostfile, config and partition of DeepSpeed", deepspeed.export, _DEEPSPEED, _IN_ORDER),
     Target("accelerate", "configs of accelerate with FSDP", accelerate.export, _FSDP, _PLAIN),
     Target("wireguard", "an encrypted mesh of the pairs that the plan uses", wireguard.export, starts=False),

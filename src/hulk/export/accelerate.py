@@ -1,4 +1,4 @@
-"""accelerate with FSDP, for plans that are plain data parallel: a config for each machine and what starts it."""
+"""accelerate with FSDP, for plans that are plain data parallel: a config, and what starts each machine with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from hulk.domain.gpu import Precision
 from hulk.domain.options import Recompute, Sharding, Sync, Within
-from hulk.export.files import File, Files, as_yaml, script
+from hulk.export.files import Files, as_yaml, script
 from hulk.export.grid import Grid, check_options, grid_of, precision_of, shard_sizes
 from hulk.export.scene import Scene, refuse
 from hulk.export.shell import HEAD, file_name, host_name, word
@@ -18,13 +18,16 @@ OFFERS = {
     "sync": (Sync.RING,),
     "sharding": (Sharding.NONE, Sharding.GRADIENTS, Sharding.PARAMETERS),
     "shard_within": (Within.EVERYWHERE, Within.MACHINE),
+    "context": (1,),
+    "expert": (1,),
 }
 """What its config can say of a plan's options."""
+_CONFIG = "accelerate.yaml"
 _MIXED = {Precision.FP32: "no", Precision.TF32: "no", Precision.FP16: "fp16", Precision.BF16: "bf16"}
 
 
 def export(scene: Scene) -> Files:
-    """A config and a script for each machine."""
+    """A config for all, and a script for each machine."""
     grid = grid_of(NAME, scene)
     check_options(NAME, scene, OFFERS)
     if grid.stages > 1:
@@ -44,19 +47,16 @@ def export(scene: Scene) -> Files:
             f"{first.machine} and {other.machine} train with {len(first.ranks)} and {len(other.ranks)} GPUs; "
             "it takes one number for all",
         )
-    files: Files = {}
-    common = as_yaml(_config(scene, grid, nodes)).text
+    files: Files = {_CONFIG: as_yaml(_config(scene, grid, nodes))}
     for number, node in enumerate(nodes):
-        name = file_name(node.machine)
         gpus = ",".join(map(str, node.gpus or ()))
-        files[f"machines/{name}.yaml"] = File(f"machine_rank: {number}\ngpu_ids: '{gpus}'\n{common}")
-        files[f"machines/{name}.sh"] = script(
+        files[f"machines/{file_name(node.machine)}.sh"] = script(
             f"{HEAD}# Starts a training program of yours on machine {number + 1} of {len(nodes)}: "
             "machines/NAME.sh train.py ARGUMENTS. Written by `hulk export`.\n"
             f"set -euo pipefail\n{environment(scene.host(node.machine).interface)}"
             '[ $# -gt 0 ] || { echo "usage: $0 PROGRAM ARGUMENTS" >&2; exit 2; }\n'
             'here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)\n'
-            f'exec accelerate launch --config_file "$here"/{word(name)}.yaml '
+            f'exec accelerate launch --config_file "$here"/../{_CONFIG} --machine_rank {number} --gpu_ids {word(gpus)} '
             f'--gradient_accumulation_steps {grid.microbatches} "$@"\n'
         )
     return files

@@ -9,7 +9,7 @@ from hulk.domain.job import Optimizer
 from hulk.domain.options import GPIPE, Recompute, Sharding, Sync
 from hulk.domain.switches import PLAIN
 from hulk.export.files import Files, as_json, as_yaml
-from hulk.export.grid import Grid, check_options, grid_of, precision_of, shard_sizes, steps_of
+from hulk.export.grid import Grid, check_context, check_options, grid_of, precision_of, shard_sizes, steps_of
 from hulk.export.scene import Scene, refuse
 from hulk.export.start import start_files
 from hulk.export.torchtitan import modules_of
@@ -17,9 +17,11 @@ from hulk.export.torchtitan import modules_of
 NAME = "automodel"
 OFFERS = {
     "schedule": (PLAIN, GPIPE),
+    "chunks": (1,),
     "recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL),
     "sync": (Sync.RING,),
     "sharding": (Sharding.NONE, Sharding.PARAMETERS),
+    "expert": (1,),
 }
 """What its recipes can say of a plan's options."""
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
@@ -34,6 +36,7 @@ def export(scene: Scene) -> Files:
     """The recipe, the model's config, and scripts that start the recipe."""
     grid = grid_of(NAME, scene)
     check_options(NAME, scene, OFFERS)
+    check_context(NAME, grid)
     kind = scene.job.model.config.get("model_type")
     if kind not in MODEL_TYPES:
         raise refuse(
@@ -96,7 +99,7 @@ def _distributed(scene: Scene, grid: Grid, precision: Precision) -> dict[str, An
         "dp_replicate_size": copies,
         "tp_size": grid.tensor,
         "pp_size": grid.stages,
-        "cp_size": 1,
+        "cp_size": grid.context,
         "ep_size": 1,
         "sequence_parallel": grid.options.sequence_parallel,
         "activation_checkpointing": again[grid.options.recompute],

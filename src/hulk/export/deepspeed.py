@@ -18,9 +18,12 @@ from hulk.export.start import in_order
 NAME = "deepspeed"
 OFFERS = {
     "schedule": (PLAIN,),
+    "chunks": (1,),
     "recompute": (Recompute.NONE, Recompute.FULL),
     "sync": (Sync.RING,),
     "shard_within": (Within.EVERYWHERE,),
+    "context": (1,),
+    "expert": (1,),
 }
 """What its config can say of a plan's options. A pipeline takes a sharded optimizer and no more."""
 _STAGES = {Sharding.NONE: 0, Sharding.OPTIMIZER: 1, Sharding.GRADIENTS: 2, Sharding.PARAMETERS: 3}

@@ -20,9 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Grid:
-    """A regular plan: `rows` are the pipelines, each with its stages; `options` the normal ones."""
+    """A regular plan: `rows` are the pipelines, each with its stages, round after round where there are several chunks;
+    `stages` counts those of a round; `options` the normal ones."""
 
     tensor: int
+    context: int
     stages: int
     replicas: int
     microbatches: int
@@ -32,7 +34,7 @@ class Grid:
     @property
     def size(self) -> int:
         """All ranks."""
-        return self.tensor * self.stages * self.replicas
+        return self.tensor * self.context * self.stages * self.replicas
 
     def blocks(self, scene: Scene) -> list[tuple[range, bool, bool]]:
         """For each stage its blocks, counted from 0 without the embedding, and whether it has embedding and head."""
@@ -68,9 +70,9 @@ def grid_of(target: str, scene: Scene) -> Grid:
     _alike(target, "pipelines", [len(p.stages) for p in pipelines], "have {} and {} stages", "one number for all")
     for number, pipeline in enumerate(pipelines, start=1):
         where = f"of pipeline {number} " if len(pipelines) > 1 else ""
-        degrees = [stage.tensor_parallel for stage in pipeline.stages]
+        degrees = [scene.plan.tensor(stage) for stage in pipeline.stages]
         _alike(target, "stages", degrees, where + "use tensor parallel {} and {}", "one for all")
-    degrees = [pipeline.stages[0].tensor_parallel for pipeline in pipelines]
+    degrees = [scene.plan.tensor(pipeline.stages[0]) for pipeline in pipelines]
     _alike(target, "pipelines", degrees, "use tensor parallel {} and {}", "one for all")
     for index in range(len(pipelines[0].stages)):
         cuts = [f"{p.stages[index].first}–{p.stages[index].last}" for p in pipelines]
@@ -79,12 +81,32 @@ def grid_of(target: str, scene: Scene) -> Grid:
     _alike(target, "pipelines", shares, "take {} and {} microbatches a step", "one share for all")
     return Grid(
         tensor=degrees[0],
-        stages=len(pipelines[0].stages),
+        context=scene.plan.options.context,
+        stages=len(pipelines[0].slots(scene.plan.options.chunks)),
         replicas=len(pipelines),
         microbatches=shares[0],
         rows=tuple(pipeline.stages for pipeline in pipelines),
         options=normal(scene.plan.options, scene.plan.shape),
     )
+
+
+def check_context(target: str, grid: Grid) -> None:
+    """Refuse whole parameters where GPUs share sequences: FSDP splits over these as well."""
+    if grid.context > 1 and grid.options.sharding is Sharding.NONE:
+        raise refuse(target, f"{grid.context} GPUs share a sequence with `sharding: none`; it splits over them too")
+
+
+def check_experts(target: str, scene: Scene, grid: Grid) -> None:
+    """Refuse experts that are split over GPUs of a machine which do not follow one another stage by stage, in each
+    replica by replica, as engines give out ranks."""
+    degree = grid.options.expert
+    for index in range(grid.stages):
+        machines = [row[index].machine for row in grid.rows for _ in range(grid.context)]
+        groups = [machines[i : i + degree] for i in range(0, len(machines), degree)]
+        apart = next((group for group in groups if len(set(group)) > 1), None)
+        if apart is not None:
+            why = f"experts of stage {index + 1} are split over {degree} GPUs"
+            raise refuse(target, f"{why}, but replicas that follow one another are on {apart[0]} and {apart[-1]}")
 
 
 def _alike(target: str, what: str, values: Sequence[T], words: str, takes: str) -> None:

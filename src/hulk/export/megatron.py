@@ -9,7 +9,7 @@ from hulk.domain.options import Recompute, Sharding, Sync, Within
 from hulk.domain.switches import PLAIN
 from hulk.export.architecture import activation_of, architecture_of, config_of
 from hulk.export.files import File, Files
-from hulk.export.grid import Grid, check_options, grid_of, precision_of, steps_of
+from hulk.export.grid import Grid, check_experts, check_options, grid_of, precision_of, steps_of
 from hulk.export.scene import Scene, refuse
 from hulk.export.start import in_order, start_files
 
@@ -52,9 +52,12 @@ def export(scene: Scene) -> Files:
     """The arguments, one a line, and scripts that start `pretrain_gpt.py` of $MEGATRON with them."""
     grid = grid_of(NAME, scene)
     check_options(NAME, scene, OFFERS)
+    check_experts(NAME, scene, grid)
     nodes = grid.nodes()
     near = not in_order(nodes) and in_order(grid.nodes(stages_near=True))
     if near:
+        if grid.options.expert > 1:
+            raise refuse(NAME, "experts are split, and stages beside each other; it takes replicas beside each other")
         nodes = grid.nodes(stages_near=True)
     arguments = [*_parallel(scene, grid), *(["--use-tp-pp-dp-mapping"] if near else []), *_model(scene), *_run(scene)]
     program = ['"${MEGATRON:-Megatron-LM}/pretrain_gpt.py"', '"${arguments[@]}"', '"$@"']
@@ -76,8 +79,12 @@ def layout_of(scene: Scene, grid: Grid) -> str:
 def _parallel(scene: Scene, grid: Grid) -> list[str]:
     options = grid.options
     made = ["--tensor-model-parallel-size", str(grid.tensor), "--pipeline-model-parallel-size", str(grid.stages)]
-    if grid.stages > 1:
+    if grid.stages > 1:  # the layout has the parts of all rounds, and so says how many chunks there are
         made += ["--pipeline-model-parallel-layout", layout_of(scene, grid)]
+    if grid.context > 1:
+        made += ["--context-parallel-size", str(grid.context)]
+    if options.expert > 1:
+        made += ["--expert-model-parallel-size", str(options.expert), "--moe-token-dispatcher-type", "alltoall"]
     made += ["--micro-batch-size", str(options.microbatch_size), "--global-batch-size", str(scene.job.global_batch)]
     made += _RECOMPUTE[options.recompute]
     if options.sequence_parallel:

@@ -28,6 +28,7 @@ class Scene:
     port       the port of the first machine on which ranks meet
     image      the container image of targets that run in containers
     number     counts the jobs that are exported together, from 0
+    plain      start ranks one by one, without torchrun
     chance     random bytes, for keys
     """
 
@@ -40,6 +41,7 @@ class Scene:
     port: int = PORT
     image: str = "hulk"
     number: int = 0
+    plain: bool = False
     chance: Callable[[int], bytes] = token_bytes
 
     @cached_property

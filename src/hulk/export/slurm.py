@@ -8,8 +8,8 @@ from hulk.errors import InputError
 from hulk.export.files import Files, script
 from hulk.export.scene import Group, Scene, groups_of, refuse
 from hulk.export.shell import HEAD, label, word
-from hulk.export.start import machine_path, start_files
-from hulk.export.worker import check_worker, input_files, program, worker_nodes
+from hulk.export.start import machine_path
+from hulk.export.worker import check_worker, input_files, worker_files
 
 MOST_COMPONENTS = 128
 """Components of a heterogeneous job (MAX_HET_JOB_COMPS in Slurm's sources)."""
@@ -44,7 +44,7 @@ def export(scene: Scene) -> Files:
         f'set -euo pipefail\ncase "$SLURMD_NODENAME" in\n{cases}'
         '    *) echo "no machine of the plan: $SLURMD_NODENAME" >&2; exit 2 ;;\nesac\nexec bash -- "$script" "$@"\n'
     )
-    scripts = start_files(scene, worker_nodes(scene), program(scene))
+    scripts = worker_files(scene)
     return {
         **input_files(scene),
         **{name: file for name, file in scripts.items() if name != "all.sh"},

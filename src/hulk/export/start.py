@@ -77,10 +77,13 @@ def in_order(nodes: Sequence[Node]) -> bool:
     return [rank for node in nodes for rank in node.ranks] == list(range(sum(len(node.ranks) for node in nodes)))
 
 
-def start_files(scene: Scene, nodes: Sequence[Node], program: Sequence[str], *, before: str = "") -> Files:
+def start_files(
+    scene: Scene, nodes: Sequence[Node], program: Sequence[str], *, before: str = "", one_by_one: bool = False
+) -> Files:
     """The scripts that start a program, whose words are quoted and follow `python`. `before`: lines that come first.
-    The first node has rank 0."""
-    starts = _torchrun(scene, nodes, program) if in_order(nodes) else _by_rank(scene, nodes, program)
+    The first node has rank 0. `one_by_one`: without torchrun."""
+    by_torchrun = in_order(nodes) and not one_by_one
+    starts = _torchrun(scene, nodes, program) if by_torchrun else _by_rank(scene, nodes, program)
     files = {
         machine_path(node.machine): script(_machine(scene, nodes, number, before + start))
         for number, (node, start) in enumerate(zip(nodes, starts, strict=True))

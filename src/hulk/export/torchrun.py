@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hulk.export.files import Files
 from hulk.export.scene import Scene
-from hulk.export.start import start_files
-from hulk.export.worker import check_worker, input_files, program, worker_nodes
+from hulk.export.worker import check_worker, input_files, worker_files
 
 
 def export(scene: Scene) -> Files:
     """The scripts, with the files that the worker reads."""
     check_worker("torchrun", scene)
-    return {**input_files(scene), **start_files(scene, worker_nodes(scene), program(scene))}
+    return {**input_files(scene), **worker_files(scene)}

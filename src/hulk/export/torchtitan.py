@@ -7,23 +7,33 @@ from typing import Any
 from hulk.domain.architecture import Architecture
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Optimizer
-from hulk.domain.options import GPIPE, Recompute, Sharding, Sync
+from hulk.domain.options import GPIPE, Options, Recompute, Schedule, ScheduleKind, Sharding, Sync
 from hulk.domain.switches import PLAIN
 from hulk.export.architecture import architecture_of
 from hulk.export.files import File, Files
-from hulk.export.grid import Grid, check_options, grid_of, precision_of, shard_sizes, steps_of
+from hulk.export.grid import Grid, check_context, check_options, grid_of, precision_of, shard_sizes, steps_of
 from hulk.export.scene import Scene, refuse
 from hulk.export.start import start_files
 
 NAME = "torchtitan"
+SPLIT_BACKWARD = Schedule(ScheduleKind.ZERO_BUBBLE)
 OFFERS = {
-    "schedule": (PLAIN, GPIPE),
+    "schedule": (PLAIN, GPIPE, SPLIT_BACKWARD),
     "recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL),
     "sync": (Sync.RING,),
     "sharding": (Sharding.NONE, Sharding.GRADIENTS, Sharding.PARAMETERS),
+    "expert": (1,),
 }
 """What its config can say of a plan's options."""
 MODULE = "hulk_plan"
+# Schedules of torch.distributed.pipelining, by the plan's and whether a stage has several chunks. Those with several
+# deal the parts of the model round the stages, as the plan does.
+_SCHEDULES = {
+    (PLAIN, False): "1F1B",
+    (GPIPE, False): "GPipe",
+    (PLAIN, True): "Interleaved1F1B",
+    (SPLIT_BACKWARD, True): "InterleavedZeroBubble",
+}
 
 # Llama models that it brings along: hidden, layers, heads, key-value heads, feed-forward, vocabulary, tied.
 _FLAVORS = {
@@ -79,6 +89,7 @@ def export(scene: Scene) -> Files:
     """The module, and scripts that start `torchtitan.train` with it."""
     grid = grid_of(NAME, scene)
     check_options(NAME, scene, OFFERS)
+    check_context(NAME, grid)
     shape = architecture_of(scene)
     if shape.tied and grid.stages > 1:
         raise refuse(NAME, f"{scene.job.model.name} shares its token table with its head; it takes one stage then")
@@ -129,17 +140,27 @@ def _parallelism(scene: Scene, grid: Grid) -> dict[str, Any]:
         "tensor_parallel_degree": grid.tensor,
         "pipeline_parallel_degree": grid.stages,
     }
+    if grid.context > 1:
+        made["context_parallel_degree"] = grid.context
     if grid.tensor > 1:
         made["enable_sequence_parallel"] = grid.options.sequence_parallel
-    if shards > 1:
+    if shards * grid.context > 1:
         keep = grid.options.sharding is Sharding.GRADIENTS
         made["fsdp_reshard_after_forward"] = "never" if keep else "always"
     if grid.stages > 1:
-        made["pipeline_parallel_schedule"] = "GPipe" if grid.options.schedule == GPIPE else "1F1B"
+        made["pipeline_parallel_schedule"] = _schedule(grid.options)
         made["pipeline_parallel_microbatch_size"] = grid.options.microbatch_size
         names = ("tok_embeddings", "layers.", ("norm", "lm_head"))
         made["module_fqns_per_model_part"] = modules_of(scene, grid, names)
     return made
+
+
+def _schedule(options: Options) -> str:
+    key = options.schedule, options.chunks > 1
+    if key not in _SCHEDULES:
+        plan = f"the plan has `schedule: {options.schedule}` and `chunks: {options.chunks}`"
+        raise refuse(NAME, f"{plan}; it splits backward with several chunks alone, and GPipe takes one")
+    return _SCHEDULES[key]
 
 
 def _training(scene: Scene, grid: Grid, precision: Precision) -> dict[str, Any]:

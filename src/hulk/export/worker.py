@@ -8,7 +8,7 @@ from hulk.export.files import File, Files
 from hulk.export.grid import check_options
 from hulk.export.scene import Scene, refuse
 from hulk.export.shell import word
-from hulk.export.start import Node
+from hulk.export.start import Node, start_files
 from hulk.io.bundle import CLUSTER, JOBS, PLAN
 from hulk.runtime.options import arguments_of
 from hulk.runtime.runnable import check_runnable
@@ -49,6 +49,13 @@ def worker_nodes(scene: Scene) -> list[Node]:
 def program(scene: Scene) -> list[str]:
     """The worker with its arguments, quoted, and room for more."""
     return ["-m", MODULE, *(word(each) for each in worker_arguments(scene)), '"$@"']
+
+
+def worker_files(scene: Scene) -> Files:
+    """The scripts that start the worker. torchrun's store listens on every interface, the worker's own on its address
+    alone: where the hosts file says which interface to use, ranks are started without torchrun."""
+    one_by_one = scene.plain or scene.first.interface is not None
+    return start_files(scene, worker_nodes(scene), program(scene), one_by_one=one_by_one)
 
 
 def input_files(scene: Scene) -> Files:

@@ -1,46 +1,30 @@
-"""Which machines `hulk probe` measures: the agents file (YAML), or a list of hosts to start agents on over ssh."""
+"""Which machines `hulk probe` measures: those of an agents file, or of a hosts file, to start agents on over ssh."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import FailFast, Field
 
 from hulk.errors import InputError
-from hulk.io.cluster_file import MAX_GPUS, MAX_REGIONS, Cards, Memory, Price, RegionEntry
-from hulk.io.fields import Entry, Name, Text, validate, whole
-from hulk.io.files import read_file
+from hulk.io.cluster_file import MAX_REGIONS, RegionEntry
+from hulk.io.fields import Entry, Name, Text, validate
+from hulk.io.hosts_file import Said, read_hosts, split_address
 from hulk.io.yamlfile import Document, read_document
 
 MAX_AGENTS = 2000
-_MOST_BYTES = 2**20
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:%-]*")
-_DESTINATION = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_][A-Za-z0-9._:%-]*")
-_NUMBERS = ("gpus", "port")
 
 
-class Given(Entry):
-    """What a person says of a machine; it wins over what the agent finds."""
+class Given(Said):
+    """What is known of a machine before it is measured."""
 
     name: Name
     """The machine's name."""
     region: Name
     """The region it is in."""
-    gpu: Text | None = None
-    """The GPU type, as `hulk list gpus` lists them."""
-    gpus: Annotated[int, whole(1, MAX_GPUS)] | None = None
-    """How many."""
-    memory: Memory | None = None
-    """Memory of one GPU."""
-    network: Cards | None = None
-    """What the network card does, per direction."""
-    price: Price | None = None
-    """Price of the whole machine."""
 
 
 class AgentEntry(Given):
@@ -48,17 +32,6 @@ class AgentEntry(Given):
 
     address: Text
     """Where the agent listens, as all other machines reach it: a name or an address, with :port if it is not 5078."""
-
-
-class HostEntry(Given):
-    """A machine on which ssh starts an agent."""
-
-    ssh: Text
-    """What ssh is told to connect to."""
-    address: Text | None = None
-    """Where all other machines reach it; the host of `ssh` if not given."""
-    bind: Text | None = None
-    """The address that the agent listens on, where it is not `address`."""
 
 
 class AgentsFile(Entry):
@@ -71,13 +44,6 @@ class AgentsFile(Entry):
     regions: dict[Name, RegionEntry] = Field(default_factory=dict, max_length=MAX_REGIONS)
     """Where regions are, as in a cluster file; those that are not here have a name and no place."""
     agents: Annotated[list[AgentEntry], FailFast(), Field(min_length=1, max_length=MAX_AGENTS)]
-    """The machines."""
-
-
-class HostsFile(Entry):
-    """What a list of hosts says."""
-
-    hosts: Annotated[list[HostEntry], FailFast(), Field(min_length=1, max_length=MAX_AGENTS)]
     """The machines."""
 
 
@@ -115,84 +81,32 @@ def load_agents(path: str | Path, *, port: int) -> Listing:
 
 
 def load_hosts(path: str | Path, *, port: int) -> Listing:
-    """The machines of a list of hosts: a line each, `[user@]host key=value …`; # begins a comment."""
-    document = _hosts_document(Path(path))
-    file = validate(document, HostsFile)
+    """The machines of a hosts file, to start agents on over ssh; each must say its region."""
+    document, file = read_hosts(path)
+    if not 0 < len(file.hosts) <= MAX_AGENTS:
+        raise InputError(f"{len(file.hosts)} hosts in this file; 1 to {MAX_AGENTS} can be measured", where=str(path))
     found = []
-    for index, entry in enumerate(file.hosts):
-        where = document.where(("hosts", index))
-        if not _DESTINATION.fullmatch(entry.ssh):
-            raise InputError(f"{entry.ssh!r} is nothing to connect to", where=where, hint="write [user@]host")
-        host, at = split_address(entry.address or entry.ssh.rpartition("@")[2], port, where)
-        bind = entry.bind or ""
-        if bind and not _HOST.fullmatch(bind) and bind != "::":
-            raise InputError(f"{bind!r} is no address", where=where)
-        found.append(Listed(entry, host, at, entry.ssh, bind))
+    for name, entry in file.hosts.items():
+        where = document.where(("hosts", name))
+        if entry.region is None:
+            raise InputError("region: this key is missing", where=where, hint="say in which region the machine is")
+        host, at = split_address(entry.host, port if entry.port is None else entry.port, where)
+        said = {key: getattr(entry, key) for key in Said.model_fields}
+        given = Given.model_construct(name=name, region=entry.region, **said)
+        found.append(Listed(given, host, at, entry.ssh or host, entry.bind or ""))
     _check(document, [each.given for each in found], "hosts")
-    return Listing(tuple(found))
-
-
-def split_address(text: str, port: int, where: str) -> tuple[str, int]:
-    """Host and port of "host", "host:port", "[v6]:port" or a plain IPv6 address."""
-    found = re.fullmatch(r"\[([0-9A-Fa-f:.%\w]+)\](?::([0-9]{1,5}))?", text)
-    if found is None and text.count(":") <= 1:
-        found = re.fullmatch(r"([^:\s]+)(?::([0-9]{1,5}))?", text)
-    host, at = (found[1], int(found[2] or port)) if found else (text, port)
-    if not (_HOST.fullmatch(host) or (":" in host and re.fullmatch(r"[0-9A-Fa-f:.]+", host))) or at > 65535:
-        raise InputError(
-            f"{text!r} is no address", where=where, hint="write a name or an address, with :port if needed"
-        )
-    return host, at
-
-
-def _hosts_document(path: Path) -> Document:
-    """The list of hosts as a document, so that what is wrong in it is told with its line."""
-    raw = read_file(path, most=_MOST_BYTES)
-    try:
-        lines = raw.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise InputError("the file is not UTF-8 text", where=str(path), hint="save it as UTF-8") from None
-    hosts: list[dict[str, Any]] = []
-    places: dict[tuple[int | str, ...], int] = {(): 1}
-    for number, line in enumerate(lines, 1):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:
-            raise InputError("a quote that does not end", where=f"{path}:{number}") from None
-        if words:
-            places["hosts", len(hosts)] = number
-            hosts.append(_host(words, f"{path}:{number}"))
-    if not hosts:
-        raise InputError("no host in this file", where=str(path), hint="write a line for each: user@host region=rome")
-    return Document(str(path), {"hosts": hosts}, "", places)
-
-
-def _host(words: list[str], where: str) -> dict[str, Any]:
-    destination, *others = words
-    host = destination.rpartition("@")[2]
-    found: dict[str, Any] = {"ssh": destination, "name": host}
-    seen = set()
-    for word in others:
-        key, equals, value = word.partition("=")
-        if not equals or key in seen or key == "ssh":
-            raise InputError(f"{word!r} is not of the form key=value, or is given twice", where=where)
-        seen.add(key)
-        found[key] = int(value) if key in _NUMBERS and value.isdecimal() and len(value) < 10 else value
-    port = found.pop("port", None)
-    if port is not None:
-        found["address"] = f"{found.get('address', host)}:{port}"
-    return found
+    regions = {name: RegionEntry(**entry.model_dump(exclude={"cloud"})) for name, entry in file.regions.items()}
+    return Listing(tuple(found), regions, file.name or "")
 
 
 def _check(document: Document, given: Sequence[Given], key: str) -> None:
     names: set[str] = set()
     regions = {each.region for each in given}
     for index, each in enumerate(given):
+        where = document.where((key, index if key == "agents" else each.name))
         if each.name in names:
-            raise InputError(f"machine {each.name!r} is given twice", where=document.where((key, index)))
+            raise InputError(f"machine {each.name!r} is given twice", where=where)
         if each.name in regions:
             hint = "rename one of them, so that it is clear which a link means"
-            raise InputError(
-                f"{each.name!r} is both a region and a machine", where=document.where((key, index)), hint=hint
-            )
+            raise InputError(f"{each.name!r} is both a region and a machine", where=where, hint=hint)
         names.add(each.name)

@@ -15,6 +15,11 @@ from hulk.io.yamlfile import read_document
 PLAN, CLUSTER, JOBS, MODEL = "plan.json", "cluster.json", "jobs.json", "model.json"
 
 
+def bundle(job: Job, plan: JobPlan, cluster: Cluster, cluster_file: str, jobs_file: str) -> dict[str, str]:
+    """All files that a worker of one job reads, by name."""
+    return {**plan_files(job.name, plan, cluster), **cluster_files(cluster_file), **job_files(jobs_file, job)}
+
+
 def cluster_files(path_or_name: str) -> dict[str, str]:
     """A cluster file and the files that it extends, by their new names."""
     files: dict[str, str] = {}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hulk.io.cluster_file import ClusterFile, LinkEntry, MachineEntry
 
 MAX_MACHINES = 200_000
+DEFAULT = "default"
+"""In `storage`: all regions that are not named."""
 DEFAULT_NETWORK = 25e9 / 8  # bytes/s: a usual card of a rented GPU machine
 
 
@@ -60,8 +62,24 @@ def build_cluster(parts: Sequence[Part], *, default_name: str) -> Cluster:
         machine_links=machine_links,
         about=next((part.file.about for part in reversed(parts) if part.file.about), ""),
         gpus=tuple(gpus.values()),
+        storage=_storage(parts, regions),
         sources=tuple(dict.fromkeys(source for part in parts for source in part.file.sources)),
     )
+
+
+def _storage(parts: Sequence[Part], regions: Mapping[str, Region]) -> dict[str, float]:
+    """What each region reads from where checkpoints are kept, bytes/s; those of which nothing is said are left out."""
+    given: dict[str, float] = {}
+    for part in parts:
+        for name, rate in part.file.storage.items():
+            if name in regions and name == DEFAULT:
+                raise part.error("is it the region or all others?", ("storage", name), "rename the region")
+            if name not in regions and name != DEFAULT:
+                hint = nearest(name, [*regions, DEFAULT])
+                raise part.error(f"unknown region {name!r}", ("storage", name), hint)
+            given[name] = rate
+    others = dict.fromkeys(regions, given[DEFAULT]) if DEFAULT in given else {}
+    return others | {name: rate for name, rate in given.items() if name != DEFAULT}
 
 
 def _gpus(parts: Sequence[Part]) -> dict[str, GpuType]:

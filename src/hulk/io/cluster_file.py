@@ -169,6 +169,9 @@ class ClusterFile(Entry):
     """What is known of the network. Links between machines win over those of groups, these over those of regions."""
     assume: AssumeEntry = AssumeEntry()
     """What to assume of the network where nothing was measured."""
+    storage: dict[Name, Bandwidth] = Field(default_factory=dict, max_length=MAX_REGIONS + 1)
+    """By region, what all its machines together read from where checkpoints are kept; `default` is for those that are
+    not named. Without it, only the network card of a machine limits how soon it has its checkpoint."""
 
 
 def load_cluster(path_or_name: str | Path) -> Cluster:

@@ -39,7 +39,7 @@ ScheduleText = Annotated[
     str,
     Field(max_length=20),
     AfterValidator(_schedule),
-    WithJsonSchema({"type": "string", "pattern": r"^(gpipe|1f1b(\+[0-9]{1,6})?)$"}),
+    WithJsonSchema({"type": "string", "pattern": r"^(gpipe|(1f1b|zb)(\+[0-9]{1,6})?)$"}),
 ]
 
 
@@ -49,7 +49,7 @@ class StageEntry(Entry):
     machine: Name
     """The machine."""
     gpus: Annotated[list[Index], Field(min_length=1, max_length=1024)]
-    """Its GPUs, counted from 0; tensor parallel over all of them."""
+    """Its GPUs, counted from 0; tensor parallel over all of them, or over each `context`-th part of them."""
     layers: Annotated[list[Index], Field(min_length=2, max_length=2)]
     """First and last layer, both included, counted from 0."""
 
@@ -60,7 +60,7 @@ class PipelineEntry(Entry):
     microbatches: Whole
     """Microbatches a step: this replica's share of the global batch."""
     stages: Annotated[list[StageEntry], FailFast(), Field(min_length=1)]
-    """The stages in order."""
+    """The stages in order; with several chunks, round after round of the same GPUs."""
 
 
 _IN_FILES: Mapping[Any, Any] = {int: Whole, bool: Flag, Schedule: ScheduleText}

@@ -18,7 +18,7 @@ from hulk.errors import InputError
 from hulk.io.files import read_file
 
 _MOST_BYTES = 64 * 2**20
-_BUNDLED = ("sailor.json", "h200.json")
+_BUNDLED = ("sailor.json", "h200.json", "h200-catalogue.json")
 
 
 def parse_profiles(text: str, *, where: str) -> dict[CurveKey, Curve]:

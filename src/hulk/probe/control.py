@@ -88,10 +88,10 @@ class Caller:
         self._channel.close()
 
 
-class Starter:
-    """A line to an agent that is started here: its standard input and output. It ends with the line."""
+class Piped:
+    """A line to a process that is started here: its standard input and output. It ends with the line."""
 
-    def __init__(self, command: Sequence[str], settings: dict[str, Any]) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._said: deque[str] = deque(maxlen=_KEPT)
         self._rest = b""
         try:
@@ -106,10 +106,9 @@ class Starter:
             raise WireError("silent", f"{command[0]}: {error.strerror}") from None
         self._ear = threading.Thread(target=self._overhear, daemon=True)
         self._ear.start()
-        self.send(settings)
 
-    def greet(self, seconds: float = START_SECONDS) -> Address:
-        """Wait until it is there; where it listens. WireError where it did not start."""
+    def greeting(self, seconds: float = START_SECONDS) -> dict[str, Any]:
+        """Wait until it is there; its first words. WireError where it did not start."""
         deadline = time.monotonic() + seconds
         for _ in range(_CHATTER):
             line = self._line(deadline)
@@ -120,9 +119,7 @@ class Starter:
         greeting = self._read(line)
         if "error" in greeting:
             raise WireError("refused", str(greeting["error"])[:300])
-        check_greeting(greeting)
-        host, port = greeting["address"]
-        return str(host), int(port)
+        return greeting
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message."""
@@ -135,14 +132,14 @@ class Starter:
         """The next message; WireError where none comes."""
         return self._read(self._line(time.monotonic() + seconds))
 
-    def close(self) -> None:
-        """End it: its input ends, and it does, or is made to."""
+    def close(self, seconds: float = _END_SECONDS) -> None:
+        """End it: its input ends, and it does within some seconds, or is made to."""
         process = self._process
         with contextlib.suppress(OSError):
             if process.stdin is not None:
                 process.stdin.close()
         try:
-            process.wait(_END_SECONDS)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -156,7 +153,7 @@ class Starter:
                 raise WireError("silent", "no answer in time")
             part = os.read(handle, 1 << 16)
             if not part:
-                raise WireError("lost", self._why())
+                raise WireError("lost", self.why())
             self._rest += part
         line, _, self._rest = self._rest.partition(b"\n")
         return line.strip()
@@ -176,7 +173,7 @@ class Starter:
         for line in self._process.stderr:
             self._said.append(line.decode("utf-8", "replace").strip()[:300])
 
-    def _why(self) -> str:
+    def why(self) -> str:
         """Why it has ended, as far as it said so."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
@@ -184,6 +181,21 @@ class Starter:
         code = self._process.returncode
         said = [line for line in self._said if line]
         return ssh_words(said, code) if said else f"it ended with exit code {code}"
+
+
+class Starter(Piped):
+    """A line to an agent that is started here."""
+
+    def __init__(self, command: Sequence[str], settings: dict[str, Any]) -> None:
+        super().__init__(command)
+        self.send(settings)
+
+    def greet(self, seconds: float = START_SECONDS) -> Address:
+        """Wait until it is there; where it listens. WireError where it did not start."""
+        greeting = self.greeting(seconds)
+        check_greeting(greeting)
+        host, port = greeting["address"]
+        return str(host), int(port)
 
 
 def ssh_words(said: Sequence[str], code: int | None) -> str:
@@ -198,9 +210,11 @@ def ssh_words(said: Sequence[str], code: int | None) -> str:
     return said[-1]
 
 
-def ssh_command(destination: str, hulk: str, config: str | None = None) -> list[str]:
+def ssh_command(
+    destination: str, hulk: str, config: str | None = None, *, verb: str = "probe serve --stdio"
+) -> list[str]:
     """How ssh starts an agent: no word of a file gets into a command line but the destination, after all options.
-    `config` is a configuration of ssh's to use instead of the usual one."""
+    `config` is a configuration of ssh's to use instead of the usual one, `verb` what hulk does there."""
     options = ["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
     options += [] if config is None else ["-F", config]
-    return ["ssh", *options, "--", destination, f"{shlex.quote(hulk)} probe serve --stdio"]
+    return ["ssh", *options, "--", destination, f"{shlex.quote(hulk)} {verb}"]

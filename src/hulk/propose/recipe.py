@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hulk.domain.options import COLUMN, SPACE, plain_value
 from hulk.search.deals import COLUMNS
 from hulk.search.layouts import DEGREE, FIELDS, FOLDED, LAYOUT, LENGTHS, MIX, MOST_MIX, MOST_START, TOUR, TOURS, WAYS
-from hulk.search.tables import SearchTables
+from hulk.search.tables import SETTLED, SearchTables
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating]
@@ -91,7 +91,7 @@ def recipes_of(
     recipes[:, MIX] = rng.integers(MOST_MIX, size=len(logits))
     recipes[:, TOUR] = rng.integers(TOURS, size=len(logits))
     for column in range(len(SPACE)):
-        for job, recipe in enumerate(recipes):
+        for job, recipe in enumerate(() if SETTLED[column] else recipes):
             sums = packed.chances[job, 0, column]
             recipe[LAYOUT + column] = np.searchsorted(sums, rng.random() * sums[-1], side="right")
     begin = 0

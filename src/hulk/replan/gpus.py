@@ -18,12 +18,12 @@ def keep_gpus(
     """The plan with GPU numbers chosen anew, so that many layers are on GPUs that hold them: stages as wide as old ones
     take their GPUs, the others the free ones with most of their layers. None where a machine has too few beside those
     `taken` by other jobs."""
-    stages = plan.stages
+    stages = plan.slots
     rows: dict[str, list[int]] = {}
     for row, stage in enumerate(stages):
         rows.setdefault(stage.machine, []).append(row)
     before: dict[str, list[Stage]] = {}
-    for stage in old.stages if old else ():
+    for stage in old.slots if old else ():
         before.setdefault(stage.machine, []).append(stage)
     chosen: dict[int, tuple[int, ...]] = {}
     for name, own in rows.items():
@@ -32,28 +32,30 @@ def keep_gpus(
         if found is None:
             return None
         chosen.update(zip(own, found, strict=True))
-    row_numbers = iter(range(len(stages)))
-    pipelines = tuple(
-        replace(pipeline, stages=tuple(replace(stage, gpus=chosen[next(row_numbers)]) for stage in pipeline.stages))
-        for pipeline in plan.pipelines
-    )
-    return replace(plan, pipelines=pipelines)
+    pipelines, row = [], 0
+    for pipeline in plan.pipelines:
+        slots = len(pipeline.slots(plan.options.chunks))
+        own_gpus = [chosen[row + s % slots] for s in range(len(pipeline.stages))]
+        placed = (replace(stage, gpus=gpus) for stage, gpus in zip(pipeline.stages, own_gpus, strict=True))
+        pipelines.append(replace(pipeline, stages=tuple(placed)))
+        row += slots
+    return replace(plan, pipelines=tuple(pipelines))
 
 
 def _gpus_of(stages: Sequence[Stage], before: Sequence[Stage], free: set[int]) -> list[tuple[int, ...]] | None:
     """Each stage's GPUs on one machine, out of those that are free; None where they are too few."""
     chosen: dict[int, tuple[int, ...]] = {}
-    for width in {stage.tensor_parallel for stage in stages}:
-        rows = [row for row, stage in enumerate(stages) if stage.tensor_parallel == width]
-        olds = [stage for stage in before if stage.tensor_parallel == width and free.issuperset(stage.gpus)]
+    for width in {stage.ranks for stage in stages}:
+        rows = [row for row, stage in enumerate(stages) if stage.ranks == width]
+        olds = [stage for stage in before if stage.ranks == width and free.issuperset(stage.gpus)]
         for row, other in _pairs([stages[row] for row in rows], olds):
             chosen[rows[row]] = olds[other].gpus
     left = free.difference(*chosen.values())
     for row, stage in enumerate(stages):
         if row not in chosen:
             held = {gpu: _common(stage, other) for other in before for gpu in other.gpus}
-            best = sorted(left, key=lambda gpu: (-held.get(gpu, 0), gpu))[: stage.tensor_parallel]
-            if len(best) < stage.tensor_parallel:
+            best = sorted(left, key=lambda gpu: (-held.get(gpu, 0), gpu))[: stage.ranks]
+            if len(best) < stage.ranks:
                 return None
             chosen[row] = tuple(sorted(best))
             left.difference_update(best)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-FORWARD, BACKWARD, SEND, RECEIVE, SYNC, UPDATE = "forward", "backward", "send", "receive", "sync", "update"
+FORWARD, BACKWARD, WEIGHTS = "forward", "backward", "weights"
+SEND, RECEIVE, SYNC, UPDATE = "send", "receive", "sync", "update"
 """The kinds of spans: the values of `hulk.simulate.result.SpanKind`, whose package a worker need not import."""
 
 Span = tuple[str, float, float, int | None, int | None, tuple[int, int] | None]

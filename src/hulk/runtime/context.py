@@ -15,7 +15,7 @@ from hulk.domain.job import Job
 from hulk.domain.options import Within
 from hulk.domain.plan import JobPlan, Stage
 from hulk.runtime.buckets import Bucket, bucket_groups, plan_buckets
-from hulk.runtime.entries import ALL, PIPELINE, SHARDS, SLICES, Entry, Key, Place
+from hulk.runtime.entries import ALL, PARTS, PIPELINE, SHARDS, SLICES, Entry, Key, Place
 from hulk.runtime.groups import make_groups
 from hulk.runtime.seats import Seat, Seating
 from hulk.runtime.settings import Settings
@@ -50,20 +50,25 @@ class Context:
         """What this rank computes on: "cpu", or the GPU's own name."""
         return "cpu" if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
 
+    @cached_property
+    def parts(self) -> tuple[tuple[int, Stage], ...]:
+        """The stages that this rank holds, with their numbers in the pipeline: one, or one of each round."""
+        return self.seating.parts(self.seat.pipeline, self.seat.stage)
+
     @property
-    def stage(self) -> Stage:
-        """This rank's stage."""
-        return self.seating.stage(self.seat.pipeline, self.seat.stage)
+    def layers(self) -> list[int]:
+        """The layers that this rank holds."""
+        return [layer for _, part in self.parts for layer in part.layers]
 
     @property
     def place(self) -> Place:
-        """Pipeline and number of this rank's stage."""
+        """Pipeline and number of this rank's first stage."""
         return self.seat.pipeline, self.seat.stage
 
     @property
     def stages(self) -> int:
-        """How many stages this rank's pipeline has."""
-        return len(self.plan.pipelines[self.seat.pipeline].stages)
+        """How many stages this rank's pipeline has, those on the same GPUs counted once."""
+        return self.seating.slots(self.seat.pipeline)
 
     @property
     def microbatches(self) -> int:
@@ -84,8 +89,18 @@ class Context:
 
     @cached_property
     def slices(self) -> tuple[int, ...]:
+        """The ranks of this stage that have the same part of a sequence."""
+        return self.seating.ranks(*self.place, self.seat.part)
+
+    @cached_property
+    def everyone(self) -> tuple[int, ...]:
         """The ranks of this stage."""
-        return self.seating.ranks(self.seat.pipeline, self.seat.stage)
+        return self.seating.everyone(*self.place)
+
+    @cached_property
+    def sharers(self) -> tuple[int, ...]:
+        """The ranks of this stage that share sequences and have the same slice."""
+        return self.seating.sharers(*self.place, self.seat.slot)
 
     @cached_property
     def leads(self) -> tuple[int, ...]:
@@ -125,9 +140,12 @@ def wire_up(context: Context, entries: Sequence[Entry]) -> Wiring:
     buckets = plan_buckets(entries, seating, shards)
     keys = bucket_groups(buckets, context.plan.options.sync, context.regions, shards)
     keys.add((ALL, tuple(range(seating.size))))
-    for p, pipeline in enumerate(context.plan.pipelines):
-        keys.add((PIPELINE, tuple(seating.ranks(p, s)[0] for s in range(len(pipeline.stages)))))
-        keys |= {(SLICES, seating.ranks(p, s)) for s in range(len(pipeline.stages))}
+    for p in range(len(context.plan.pipelines)):
+        keys.add((PIPELINE, tuple(seating.ranks(p, s)[0] for s in range(seating.slots(p)))))
+        for s in range(seating.slots(p)):
+            keys |= {(SLICES, seating.everyone(p, s))}
+            keys |= {(SLICES, seating.ranks(p, s, part)) for part in range(context.plan.options.context)}
+            keys |= {(PARTS, seating.sharers(p, s, slot)) for slot in range(len(seating.ranks(p, s)))}
     if shards.splits:
         keys |= {(SHARDS, shards.members((one.pipeline, one.stage), one.slot)) for one in seating.seats}
     return Wiring(make_groups(keys, patience=context.settings.patience), buckets)

@@ -22,11 +22,10 @@ from hulk.runtime.shards import RowPiece
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Seconds of one microbatch's forward pass, of its backward pass by layer (first to last), and of the update."""
+    """Seconds of one microbatch's forward pass, and of its backward pass by layer (first to last)."""
 
     forward: float
     backward: tuple[float, ...]
-    update: float
 
 
 def stage_times(prepared: Prepared, row: int) -> StageTimes:
@@ -38,7 +37,7 @@ def stage_times(prepared: Prepared, row: int) -> StageTimes:
     total = float(durations.backward[row])
     scale = total / sum(layers) if sum(layers) > 0 else 0.0
     backward = tuple(seconds * scale for seconds in layers)
-    return StageTimes(float(durations.forward[row]), backward, float(durations.update[row]))
+    return StageTimes(float(durations.forward[row]), backward)
 
 
 def emulated_entries(model: Model) -> list[Entry]:

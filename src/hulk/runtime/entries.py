@@ -21,7 +21,7 @@ Key = tuple[str, Ranks]
 """A group of ranks: what it is for, and who is in it. Operations of different purposes run side by side, so they never
 share one."""
 
-PIPELINE, SLICES, SHARDS, SYNC, ALL = "pipeline", "slices", "shards", "sync", "all"
+PIPELINE, SLICES, PARTS, SHARDS, SYNC, ALL = "pipeline", "slices", "parts", "shards", "sync", "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Entry:
         return tuple(
             (p, s)
             for p, s in seating.places
-            if any(seating.stage(p, s).first <= layer <= seating.stage(p, s).last for layer in self.layers)
+            if any(part.first <= layer <= part.last for _, part in seating.parts(p, s) for layer in self.layers)
         )
 
 

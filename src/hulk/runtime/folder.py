@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hulk.errors import InputError
+from hulk.errors import HulkError, InputError
 from hulk.runtime.checkpoint import finished, leftovers, remove_ours
 
 _LOGS = "hulk-run-"
@@ -95,13 +95,17 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def log_folder() -> Iterator[Path]:
-    """A new folder for workers' logs, removed at the end unless `keep_logs` was called; those that killed runs left
+    """A new folder for workers' logs, removed at the end unless an error points to it; those that killed runs left
     behind are removed first."""
     for old in Path(tempfile.gettempdir()).glob(f"{_LOGS}*"):
         _remove_logs(old)
     logs, handle = _locked_logs()
     try:
         yield logs
+    except HulkError as error:
+        if str(logs) in str(error):
+            (logs / _KEPT).touch()
+        raise
     finally:
         if not (logs / _KEPT).exists():
             shutil.rmtree(logs, ignore_errors=True)
@@ -118,11 +122,6 @@ def _locked_logs() -> tuple[Path, int]:
             if logs.exists():
                 return logs, handle
             os.close(handle)
-
-
-def keep_logs(logs: Path) -> None:
-    """A message points to these logs: they stay."""
-    (logs / _KEPT).touch()
 
 
 def _remove_logs(logs: Path) -> None:

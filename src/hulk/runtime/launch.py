@@ -10,10 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 from hulk.runtime.hosts import Hosts
 from hulk.runtime.seats import Seat, Seating
@@ -22,21 +22,31 @@ GRACE = 3.0
 """Seconds between asking a process to end and ending it."""
 
 
+class Process(Protocol):
+    """Something that runs and ends."""
+
+    def poll(self) -> int | None:
+        """The exit code, below 0 for a signal that ended it; None while it runs."""
+
+
 @dataclass(frozen=True)
 class Worker:
-    """A started rank. Its standard error goes to `log`. `predicted_memory`: bytes of its GPU, where they are known."""
+    """A started rank. Its standard error goes to `log`, lines of its events come from `output`. `predicted_memory`:
+    bytes of its GPU, where they are known."""
 
     job: str
     seat: Seat
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
+    output: Iterable[bytes]
     predicted_memory: float | None = None
 
-    @property
-    def output(self) -> IO[bytes]:
-        """Where its events come from."""
-        assert self.process.stdout is not None
-        return self.process.stdout
+
+@dataclass(frozen=True)
+class OwnWorker(Worker):
+    """A rank that this process has started."""
+
+    process: subprocess.Popen[bytes]
 
 
 def start_workers(
@@ -49,12 +59,12 @@ def start_workers(
     threads: int,
     locks: Sequence[int],
     memory: Mapping[tuple[int, int], float],
-) -> list[Worker]:
+) -> list[OwnWorker]:
     """Start all ranks of a job; `arguments` are the worker's. Each is in a process group of its own, so that it can be
     ended with all it starts, and holds the run's `locks`: file descriptors. `memory`: by stage, as predicted."""
     first = hosts.address(seating.machines[0])
-    port = str(_free_port(first))
-    started: list[Worker] = []
+    port = str(free_ports(first, 1)[0])
+    started: list[OwnWorker] = []
     try:
         for seat in seating.seats:
             argv = [sys.executable, "-m", "hulk.runtime.worker", *arguments]
@@ -80,14 +90,16 @@ def start_workers(
                     start_new_session=True,
                     pass_fds=locks,
                 )
-            started.append(Worker(job, seat, process, log, memory.get((seat.pipeline, seat.stage))))
+            assert process.stdout is not None
+            expected = memory.get((seat.pipeline, seat.stage))
+            started.append(OwnWorker(job, seat, process, log, process.stdout, expected))
     except BaseException:
         end_workers(started)
         raise
     return started
 
 
-def end_workers(workers: Sequence[Worker]) -> None:
+def end_workers(workers: Sequence[OwnWorker]) -> None:
     """End all that still run, with everything they started; nothing is left behind."""
     running = [worker for worker in workers if worker.process.poll() is None]
     for worker in running:
@@ -100,16 +112,18 @@ def end_workers(workers: Sequence[Worker]) -> None:
         worker.process.wait()
 
 
-def _signal(worker: Worker, number: int) -> None:
+def _signal(worker: OwnWorker, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(worker.process.pid, number)
 
 
-def _free_port(address: str) -> int:
-    """A port for the first rank's store: a free one where the address is this computer's, else a guess."""
-    with socket.socket() as probe:
+def free_ports(address: str, count: int) -> list[int]:
+    """Ports for the first ranks' stores: free ones where the address is this computer's, else guesses."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         try:
-            probe.bind((address, 0))
-            return int(probe.getsockname()[1])
+            for probe in probes:
+                probe.bind((address, 0))
+            return [int(probe.getsockname()[1]) for probe in probes]
         except OSError:
-            return random.SystemRandom().randrange(20_000, 30_000)
+            return random.SystemRandom().sample(range(20_000, 30_000), count)

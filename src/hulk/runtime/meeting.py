@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -13,6 +15,21 @@ from hulk.runtime.report import Reporter
 
 TOUCH = 2.0
 """Seconds between two looks at the store."""
+
+
+def meet(*, address: str, port: int, rank: int, size: int, timeout: timedelta) -> TCPStore:
+    """The store that all ranks meet at; the first of them holds it. It listens on its address and nowhere else, where
+    torch's own would listen on every interface. Where others reach this machine by an address that it does not have
+    itself (behind a router, by a name of Kubernetes), it listens on all."""
+    handle: int | None = None
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        if rank == 0:
+            handle = socket.create_server((str(where[0]), port), family=family, backlog=max(128, size)).detach()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise
+    return TCPStore(address, port, size, is_master=rank == 0, timeout=timeout, master_listen_fd=handle)
 
 
 def keep_touch(reporter: Reporter, *, address: str, port: int, timeout: float) -> TCPStore:

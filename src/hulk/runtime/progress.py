@@ -21,24 +21,28 @@ from hulk.units import format_count, format_time
 
 Event = dict[str, Any]
 
+LATE = 0.1
+"""The share of a step by which a stage is at work for too long before it is called late."""
+
 
 @dataclass(frozen=True)
 class Watched:
-    """A job under way; `predicted` is the price's seconds a step, `memory` its bytes of each stage's GPUs. `network`:
-    whether it runs on the network that the price is for."""
+    """A job under way; `predicted` is the price's seconds a step, `memory` its bytes of each stage's GPUs, `busy` the
+    seconds of a step that each stage is at work. `network`: whether it runs on the network that the price is for."""
 
     job: Job
     seating: Seating
     predicted: float
     memory: Mapping[tuple[int, int], float]
+    busy: Mapping[tuple[int, int], float]
     network: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StageStep:
-    """One stage's step, seconds: in passes, waiting between them, adding up gradients that passes did not hide. Bytes
-    of its lead's GPU up to this step, as the process takes them and as tensors do (None: not on a GPU), and as
-    predicted."""
+    """One stage's step, seconds: in passes (also as predicted; None where the prediction is of something else), waiting
+    between them, adding up gradients that passes did not hide. Bytes of its lead's GPU up to this step, as the process
+    takes them and as tensors do (None: not on a GPU), and as predicted."""
 
     pipeline: int
     stage: int
@@ -50,6 +54,12 @@ class StageStep:
     memory: float | None
     allocated: float | None
     predicted_memory: float
+    predicted_busy: float | None = None
+
+    @property
+    def place(self) -> str:
+        """The stage in words."""
+        return f"{self.pipeline + 1}.{self.stage + 1} on {self.machine}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,20 @@ class StepReport:
             f"{format_time(self.seconds)}{predicted}  busy/waiting {shares}"
         )
 
+    @property
+    def late(self) -> str | None:
+        """The stage that the others wait for more than they should, in words; None where there is none. It is at work
+        for longer than predicted; without a prediction, far longer than the others are."""
+        most = max(self.stages, key=lambda stage: stage.busy - (stage.predicted_busy or 0.0))
+        if most.predicted_busy is not None:
+            over = most.busy - most.predicted_busy
+            words = f"busy {format_time(most.busy)}, predicted {format_time(most.predicted_busy)}"
+            return f"{most.place} ({words})" if over > LATE * self.seconds else None
+        others = sorted(stage.busy for stage in self.stages if stage is not most)
+        if not others or most.busy < 2 * others[len(others) // 2] or most.busy < LATE * self.seconds:
+            return None
+        return f"{most.place} (busy {format_time(most.busy)}, most others {format_time(others[len(others) // 2])})"
+
     def metrics(self) -> dict[str, Any]:
         """The step for programs: seconds, bytes."""
         return {
@@ -92,6 +116,7 @@ class StepReport:
                     "stage": stage.stage,
                     "machine": stage.machine,
                     "busy_s": stage.busy,
+                    "predicted_busy_s": stage.predicted_busy,
                     "waiting_s": stage.waiting,
                     "sync_s": stage.sync,
                     "update_s": stage.update,
@@ -193,6 +218,7 @@ class Progress:
                 memory=(parts[p, s].get("memory") or {}).get("used"),
                 allocated=(parts[p, s].get("memory") or {}).get("allocated"),
                 predicted_memory=watched.memory[p, s],
+                predicted_busy=None if watched.job.name in self.other else watched.busy[p, s],
             )
             for p, s in watched.seating.places
         )

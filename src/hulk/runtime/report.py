@@ -18,6 +18,11 @@ STARTED, WAITING, BUILDING, READY = range(4)
 PHASES = ("loads its libraries and files", "waits for the other ranks", "builds its stage", "is ready")
 
 
+LONGEST = 2048
+"""Characters of a line: where several ranks write to one pipe, the system keeps lines of up to 4096 bytes whole
+(PIPE_BUF on Linux). JSON that is longer goes in parts; every character of it is one byte, or two inside a part."""
+
+
 class Reporter:
     """Writes events. Everything else that prints to standard output goes to standard error instead, so that the lines
     stay whole."""
@@ -38,8 +43,9 @@ class Reporter:
         line = json.dumps({"event": event, "rank": self._rank, "step": self.step, **fields})
         try:
             with self._lock:
-                self._file.write(line + "\n")
-                self._file.flush()
+                for each in in_parts(line, self._rank):
+                    self._file.write(each + "\n")
+                    self._file.flush()
         except OSError:
             os._exit(1)
 
@@ -51,3 +57,11 @@ class Reporter:
         while True:
             time.sleep(BEAT)
             self.say("alive")
+
+
+def in_parts(line: str, rank: int) -> list[str]:
+    """The lines that a line of JSON goes in: itself, or parts of it, the last of which says so."""
+    if len(line) <= LONGEST:
+        return [line]
+    starts = range(0, len(line), LONGEST)
+    return [json.dumps({"rank": rank, "part": line[at : at + LONGEST], "last": at == starts[-1]}) for at in starts]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
@@ -21,16 +18,17 @@ from hulk.domain.job import Job
 from hulk.domain.plan import Plan
 from hulk.errors import InfeasibleError, InputError, nearest
 from hulk.runtime.checkpoint import find_checkpoint, read_head
-from hulk.runtime.folder import keep_logs, locked, log_folder, prepare_folder, remove_leftovers
+from hulk.runtime.ending import told_early, undisturbed
+from hulk.runtime.folder import locked, log_folder, prepare_folder, remove_leftovers
 from hulk.runtime.hosts import Hosts, LocalHosts
-from hulk.runtime.launch import Worker, end_workers, start_workers
+from hulk.runtime.launch import OwnWorker, end_workers, start_workers
 from hulk.runtime.options import arguments_of
 from hulk.runtime.progress import Progress, StepReport, Watched
 from hulk.runtime.resume import compare, facts_of
 from hulk.runtime.runnable import check_engine, check_inputs, check_runnable
 from hulk.runtime.seats import seat
 from hulk.runtime.settings import RunFiles, Settings
-from hulk.runtime.watch import PortTakenError, RunError, watch
+from hulk.runtime.watch import PortTakenError, watch
 
 PATIENCE = 10.0
 """How many predicted steps one exchange between ranks may take; a run is also given `SLOWEST` seconds, since what
@@ -38,12 +36,6 @@ computes here may be slower than the plan's GPUs."""
 SLOWEST = 120.0
 PORTS = 3
 """How many ports are tried for the ranks to meet on: one that was free may be taken before the first rank has it."""
-
-
-class InterruptedRunError(RunError):
-    """Somebody ended a run: Ctrl-C, or SIGTERM."""
-
-    exit_code = 130
 
 
 @dataclass(frozen=True)
@@ -83,9 +75,10 @@ def run(
     check_engine()
     check_inputs(settings)
     watched = {
-        job.name: _watched(job, workload, settings, network=not isinstance(hosts, LocalHosts)) for job in workload.jobs
+        job.name: watched_of(job, workload, settings, network=not isinstance(hosts, LocalHosts))
+        for job in workload.jobs
     }
-    own = {name: _own(settings, one) for name, one in watched.items()}
+    own = {name: own_settings(settings, one) for name, one in watched.items()}
     with ExitStack() as stack:
         folders = [one.checkpoints for one in own.values() if one.checkpoints is not None]
         locks: list[int] = []
@@ -94,12 +87,12 @@ def run(
                 raise InputError("no checkpoint to resume from: no such folder", where=str(folder))
             locks.append(stack.enter_context(locked(folder)))
         if resume and folders:
-            own = {name: _resumed(watched[name].job, one, show) for name, one in own.items()}
+            own = {name: resumed(watched[name].job, one, show) for name, one in own.items()}
         for folder in folders:
             prepare_folder(folder, resume=resume, overwrite=overwrite, say=show)
         progress = Progress(watched, workload.cluster, show, metrics)
         progress.saved |= {name: str(one.resume) for name, one in own.items() if one.resume is not None}
-        todo = {name: one for name, one in own.items() if not _is_done(name, one, show)}
+        todo = {name: one for name, one in own.items() if not is_done(name, one, show)}
         try:
             if todo:
                 _start(progress, todo, workload.files, hosts, locks)
@@ -110,7 +103,7 @@ def run(
     return progress
 
 
-def _watched(job: Job, workload: Workload, settings: Settings, *, network: bool) -> Watched:
+def watched_of(job: Job, workload: Workload, settings: Settings, *, network: bool) -> Watched:
     """A job with its price. InputError or InfeasibleError where it cannot run by its plan."""
     job_plan = workload.plan.jobs[job.name]
     check_runnable(job, job_plan, settings)
@@ -122,10 +115,15 @@ def _watched(job: Job, workload: Workload, settings: Settings, *, network: bool)
     memory = {
         (p, s): stage.memory.used for p, pipeline in enumerate(price.pipelines) for s, stage in enumerate(pipeline)
     }
-    return Watched(job, seat(job_plan), price.step, memory, network=network)
+    busy = {
+        (p, s): stage.busy * price.step
+        for p, pipeline in enumerate(price.pipelines)
+        for s, stage in enumerate(pipeline)
+    }
+    return Watched(job, seat(job_plan), price.step, memory, busy, network=network)
 
 
-def _own(settings: Settings, watched: Watched) -> Settings:
+def own_settings(settings: Settings, watched: Watched) -> Settings:
     """A job's own settings: its patience and, where there are checkpoints, its folder for them."""
     changes: dict[str, object] = {"patience": max(settings.timeout, SLOWEST, PATIENCE * watched.predicted)}
     if settings.checkpoints is not None:
@@ -133,7 +131,7 @@ def _own(settings: Settings, watched: Watched) -> Settings:
     return settings.model_copy(update=changes)
 
 
-def _resumed(job: Job, settings: Settings, say: Callable[[str], None]) -> Settings:
+def resumed(job: Job, settings: Settings, say: Callable[[str], None]) -> Settings:
     """The settings with the checkpoint that a job goes on from."""
     assert settings.checkpoints is not None
     found, wrong = find_checkpoint(settings.checkpoints)
@@ -148,7 +146,7 @@ def _resumed(job: Job, settings: Settings, say: Callable[[str], None]) -> Settin
     return settings.model_copy(update={"resume": found})
 
 
-def _is_done(name: str, settings: Settings, say: Callable[[str], None]) -> bool:
+def is_done(name: str, settings: Settings, say: Callable[[str], None]) -> bool:
     """Whether a checkpoint has all steps already."""
     if settings.resume is None:
         return False
@@ -163,8 +161,7 @@ def _start(
     progress: Progress, own: Mapping[str, Settings], files: RunFiles, hosts: Hosts, locks: Sequence[int]
 ) -> None:
     """Start the workers of all jobs and watch them to the end."""
-    previous = signal.signal(signal.SIGTERM, _stop)
-    try:
+    with told_early(progress, lambda: own):
         for last in (False,) * (PORTS - 1) + (True,):
             try:
                 _attempt(progress, own, files, hosts, locks)
@@ -173,16 +170,6 @@ def _start(
                 if last or progress.reports:
                     raise
                 progress.show("the port on which the ranks were to meet was taken; trying another")
-    except KeyboardInterrupt:
-        steps = [f"step {progress.step(name)} of {name}" for name in own if progress.step(name)]
-        words = f"interrupted after {', '.join(steps)}" if steps else "interrupted before the first step was done"
-        raise InterruptedRunError(f"{words}; {_way_on(progress, own)}") from None
-    except RunError as error:
-        # One line, whatever happened: what, where, and how to go on.
-        error.args = (f"{error}; {_way_on(progress, own)}",)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _attempt(
@@ -190,7 +177,7 @@ def _attempt(
 ) -> None:
     seatings = {name: progress.jobs[name].seating for name in own}
     threads = max(1, (os.cpu_count() or 1) // max(1, sum(seating.size for seating in seatings.values())))
-    workers: list[Worker] = []
+    workers: list[OwnWorker] = []
     with log_folder() as logs:
         try:
             for name, seating in seatings.items():
@@ -200,27 +187,6 @@ def _attempt(
                     name, seating, hosts, arguments, logs=logs, threads=threads, locks=locks, memory=memory
                 )
             watch(workers, progress, timeout=next(iter(own.values())).timeout)
-        except RunError as error:
-            if str(logs) in str(error):
-                keep_logs(logs)
-            raise
         finally:
-            # Who presses Ctrl-C twice must not be left with processes that nobody ends.
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            end_workers(workers)
-            signal.signal(signal.SIGINT, before)
-
-
-def _way_on(progress: Progress, own: Mapping[str, Settings]) -> str:
-    """How a run that ended early can go on."""
-    if all(one.checkpoints is None for one in own.values()):
-        return "nothing was saved, since there was no --checkpoint-dir"
-    found = [progress.saved[name] for name in own if name in progress.saved]
-    if not found:
-        return "no checkpoint was written yet"
-    return f"the last checkpoint is {', '.join(found)}: --resume goes on from it"
-
-
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt
+            with undisturbed():
+                end_workers(workers)

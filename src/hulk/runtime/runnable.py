@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job, Optimizer
-from hulk.domain.options import Sharding
+from hulk.domain.options import Recompute, Sharding
 from hulk.domain.plan import JobPlan
 from hulk.errors import InputError
 from hulk.runtime.settings import Compute, Settings
@@ -60,6 +60,13 @@ def check_inputs(settings: Settings) -> None:
 def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
     """InputError with the reason where a job cannot be run by this plan with these settings."""
     where = f"job {job.name!r}"
+    _check_orders(plan, settings, where)
+    if plan.options.expert > 1:
+        raise InputError(
+            "experts cannot be split over GPUs in a run here",
+            where=where,
+            hint="a plan with `expert: 1`; `hulk export` has other engines",
+        )
     if settings.compute is Compute.EMULATED:
         if plan.options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS) and len(plan.pipelines) > 1:
             raise InputError(
@@ -96,9 +103,49 @@ def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
             where=where,
             hint="optimizers that run: adamw, adam, sgd, momentum",
         )
+    if plan.options.schedule.splits_backward and model_type == "t5":
+        raise InputError(
+            f"`schedule: {plan.options.schedule}` with T5: its blocks share the biases of scores, whose gradients "
+            "torch does not get right where backward is split",
+            where=where,
+            hint="a plan with schedule 1f1b",
+        )
+    if plan.options.context > 1 and plan.options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS):
+        raise InputError(
+            "GPUs that share sequences cannot have their gradients or parameters sharded as well",
+            where=where,
+            hint="a plan with `context: 1`, or with sharding none or optimizer",
+        )
     _check_widths(job, plan, where)
     if plan.options.sequence_parallel:
         _check_lengths(job, plan, where)
+
+
+def _check_orders(plan: JobPlan, settings: Settings, where: str) -> None:
+    """What does not go together with interleaved stages, or with gradients of weights apart from backward."""
+    options = plan.options
+    split, rounds = options.schedule.splits_backward, options.chunks > 1
+    fsdp = options.sharding in (Sharding.GRADIENTS, Sharding.PARAMETERS) and len(plan.pipelines) > 1
+    if (split or rounds) and fsdp:
+        what = f"`schedule: {options.schedule}`" if split else f"`chunks: {options.chunks}`"
+        raise InputError(
+            f"{what} with `sharding: {options.sharding}`: layers that are gathered ahead must follow one another",
+            where=where,
+            hint="a plan with sharding none or optimizer, or with schedule 1f1b and one chunk a stage",
+        )
+    if split and settings.compute is Compute.EMULATED:
+        raise InputError(
+            f"`schedule: {options.schedule}` in an emulated run: it waits for whole backward passes alone",
+            where=where,
+            hint="a plan with schedule 1f1b, or --compute real",
+        )
+    if split and options.recompute is Recompute.OPERATIONS:
+        raise InputError(
+            f"`schedule: {options.schedule}` with `recompute: operations`: what is kept is given away by the first of "
+            "two passes that need it",
+            where=where,
+            hint="a plan with recompute none, attention or full, or with schedule 1f1b",
+        )
 
 
 def _check_widths(job: Job, plan: JobPlan, where: str) -> None:
@@ -108,9 +155,9 @@ def _check_widths(job: Job, plan: JobPlan, where: str) -> None:
     width = next((int(str(config[name])) for name in names if config.get(name)), 0)
     for p, pipeline in enumerate(plan.pipelines, start=1):
         for s, stage in enumerate(pipeline.stages, start=1):
-            if width % stage.tensor_parallel:
+            if width % plan.tensor(stage):
                 raise InputError(
-                    f"{stage.tensor_parallel} GPUs cannot share a feed-forward of {width} evenly",
+                    f"{plan.tensor(stage)} GPUs cannot share a feed-forward of {width} evenly",
                     where=f"{where}, pipeline {p}, stage {s}",
                 )
 
@@ -123,9 +170,9 @@ def _check_lengths(job: Job, plan: JobPlan, where: str) -> None:
     for p, pipeline in enumerate(plan.pipelines, start=1):
         for s, stage in enumerate(pipeline.stages, start=1):
             for length in lengths:
-                if length % stage.tensor_parallel:
+                if length % stage.ranks:
                     raise InputError(
-                        f"{stage.tensor_parallel} GPUs cannot share a sequence of {length} tokens evenly",
+                        f"{stage.ranks} GPUs cannot share a sequence of {length} tokens evenly",
                         where=f"{where}, pipeline {p}, stage {s}",
                         hint="a plan without sequence parallelism, or another sequence length",
                     )

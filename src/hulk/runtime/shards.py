@@ -132,7 +132,7 @@ def check_alike(plan: JobPlan) -> None:
     if not split and not (plan.options.shard_optimizer and plan.options.shard_within is not Within.EVERYWHERE):
         return
     shapes = [
-        ([(stage.first, stage.last, stage.tensor_parallel) for stage in pipeline.stages], pipeline.microbatches)
+        ([(stage.first, stage.last, stage.ranks) for stage in pipeline.stages], pipeline.microbatches)
         for pipeline in plan.pipelines
     ]
     for p, shape in enumerate(shapes[1:], start=2):

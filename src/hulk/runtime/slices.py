@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from hulk.runtime.entries import Entry, Range
 from hulk.runtime.models import Blueprint, LayerModule, Style
+from hulk.runtime.parts import Parts
 from hulk.runtime.sequence import TOKENS
 from hulk.runtime.weights import Weights, initialised, parameters_of
 
@@ -95,12 +96,13 @@ def gather(tensor: torch.Tensor, entry: Entry, ranks: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Home:
-    """Where layers go: a device, the ranks that hold a slice each (None: one has all), and whether these divide blocks
-    along the sequence."""
+    """Where layers go: a device, the ranks that hold a slice each (None: one has all), whether these divide blocks
+    along the sequence, and the ranks that share sequences (None: one has all tokens)."""
 
     device: torch.device
     mesh: DeviceMesh | None = None
     spread: bool = False
+    parts: Parts | None = None
 
 
 Split = Callable[[LayerModule, Mapping[str, Sequence[tuple[nn.Module, str]]]], Collection[str]]
@@ -139,6 +141,8 @@ def furnish(
                 whole[name] = distributed(part, entry, mesh, plain=path not in layer.styles)
                 made[name] = nn.Parameter(whole[name].to(working(name) or torch.float32))
             layer.get_submodule(path)._parameters[leaf] = made[name]
+        if home.parts is not None:
+            layer.share_with(home.parts)
         if mesh is not None:
             layer.divide(ranks)
             if home.spread and layer.again:

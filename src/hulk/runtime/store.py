@@ -78,6 +78,11 @@ class Store:
         for name, part in self._parts.items():
             part.register_post_accumulate_grad_hook(lambda _, name=name: passed(name))  # type: ignore[no-untyped-call]
 
+    def added(self, name: str, passed: Callable[[str], None]) -> None:
+        """torch has added to a parameter's gradient without telling, as it does with gradients of weights apart from
+        backward."""
+        self._added(self.working[name], name, passed)
+
     def _added(self, parameter: Any, name: str, passed: Callable[[str], None]) -> None:
         gradient, total = parameter.grad, self._gradients[name]
         if gradient is not total:

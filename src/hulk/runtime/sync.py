@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -119,10 +119,10 @@ class GradientSync:
         self._sums: Future[None] | None = None
         self._left: dict[str, int] = {}
 
-    def begin(self, passes: int) -> None:
-        """A step begins, in which every parameter gets its gradient in `passes` backward passes."""
+    def begin(self, passes: Callable[[str], int]) -> None:
+        """A step begins, in which a parameter gets its gradient in so many backward passes."""
         names = [{piece.entry.name for piece in bucket.pieces} for bucket, _ in self._mine]
-        self._left = {name: passes for wanted in names for name in wanted}
+        self._left = {name: passes(name) for wanted in names for name in wanted}
         self._missing, self._ready = names, [threading.Event() for _ in names]
         if self._thread is not None:
             self._sums = self._thread.submit(self._run)

@@ -122,4 +122,4 @@ def _run(title: str, result: BaselineResult, trial: Trial) -> SystemResult:
 
 
 def _workers(plan: JobPlan) -> int:
-    return sum(len(stage.gpus) for pipeline in plan.pipelines for stage in pipeline.stages)
+    return sum(len(stage.gpus) for stage in plan.slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import torch
 
@@ -13,7 +14,7 @@ from hulk.io.profiles import bundled_compute
 from hulk.runtime.context import Context
 from hulk.runtime.emulated import EmulatedCargo, EmulatedStage, emulated_entries, stage_times, wait_until
 from hulk.runtime.entries import Entry
-from hulk.runtime.stage import schedule
+from hulk.runtime.stage import Part
 from hulk.runtime.work import Work
 
 
@@ -25,19 +26,21 @@ class EmulatedWork(Work):
         prepared = prepare(context.job, context.plan, context.cluster, compute=bundled_compute())
         if isinstance(prepared, Infeasible):
             raise InfeasibleError(f"{context.job.name} cannot run by this plan: {prepared.reason}")
-        row = context.seating.places.index((context.seat.pipeline, context.seat.stage))
-        self._times = stage_times(prepared, row)
         self.sync = self._sync(EmulatedCargo())
-        stage = context.stage
-        self._first = stage.first == 0
-        self._last = stage.last == len(context.job.model.layers) - 1
-        inputs, outputs = self._shape(stage.first - 1), self._shape(stage.last)
-        module = EmulatedStage(self._times, tuple(outputs.shape), outputs.dtype, self._passed)
-        self._names = [
-            [entry.name for entry in self.entries if _lowest(entry, stage.first) == index] for index in stage.layers
-        ]
-        self._plan_stage = self._stage(module, (inputs,), (outputs,))
-        self._schedule = schedule(self._plan_stage, self._timetable(), context.microbatches, _nothing, early=True)
+        self._first = context.layers[0] == 0
+        self._last = context.layers[-1] == len(context.job.model.layers) - 1
+        begin = int(prepared.encoded.starts[context.seat.pipeline])
+        self._update = float(prepared.durations.update[begin + context.seat.stage])
+        parts = []
+        for number, stage in context.parts:
+            inputs, outputs = self._shape(stage.first - 1), self._shape(stage.last)
+            names = [
+                [entry.name for entry in self.entries if _lowest(entry, stage.first) == index] for index in stage.layers
+            ]
+            times = stage_times(prepared, begin + number)
+            module = EmulatedStage(times, tuple(outputs.shape), outputs.dtype, partial(self._passed, names))
+            parts.append(Part(module, (inputs,), (outputs,)))
+        self._schedule = self._schedule_of(parts, _nothing, early=True)
 
     def _shape(self, layer: int) -> torch.Tensor:
         size, layers = self.context.plan.options.microbatch_size, self.context.job.model.layers
@@ -49,8 +52,8 @@ class EmulatedWork(Work):
             size, round(layers[layer].output), dtype=self.context.wire, device="meta", requires_grad=True
         )
 
-    def _passed(self, index: int) -> None:
-        for name in self._names[index]:
+    def _passed(self, names: list[list[str]], index: int) -> None:
+        for name in names[index]:
             self.sync.passed(name)
 
     def passes(self, step: int) -> float | None:
@@ -60,17 +63,16 @@ class EmulatedWork(Work):
         args = (torch.zeros(count, 1, dtype=torch.long),) if self._first else ()
         target = torch.zeros(count) if self._last else None
         losses: list[torch.Tensor] | None = [] if self._last else None
-        self.sync.begin(context.microbatches)
-        self._schedule.step(*args, target=target, losses=losses, return_outputs=False)
-        self._plan_stage.settle()
+        self.sync.begin(self._passes_of)
+        self._schedule.step(*args, target=target, losses=losses)
         if step + 1 < context.settings.steps:  # a receive without a message would be in the way of what comes later
-            self._plan_stage.expect(context.microbatches)
+            self._schedule.expect()
         self.sync.finish()
         return None
 
     def update(self) -> None:
         """Wait as long as the update takes."""
-        wait_until(time.perf_counter() + self._times.update)
+        wait_until(time.perf_counter() + self._update)
 
     def save(self, step: int) -> str | None:
         """There is nothing to save."""

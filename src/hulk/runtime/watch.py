@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hulk.errors import HulkError
@@ -59,6 +60,7 @@ class _State:
     heard: float = field(default_factory=time.monotonic)
     last_words: Event | None = None
     closed: bool = False
+    parts: str = ""
 
     @property
     def ready(self) -> bool:
@@ -120,10 +122,9 @@ def _take(state: _State, line: bytes | None, listener: Listener) -> None:
     if line is None:
         state.closed = True
         return
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return  # not ours
+    event = _event(state, line)
+    if event is None:
+        return
     state.step = int(event.get("step", state.step))
     kind = event.get("event")
     if kind == "phase":
@@ -132,6 +133,21 @@ def _take(state: _State, line: bytes | None, listener: Listener) -> None:
     if kind in ("error", "cut off", "stopped"):
         state.last_words = event
     listener(state.worker, event)
+
+
+def _event(state: _State, line: bytes) -> Event | None:
+    """What a line says; None where it is not a worker's, or a part of one that goes on."""
+    try:
+        event = json.loads(line)
+        if isinstance(event, dict) and "part" in event:
+            state.parts += str(event["part"])
+            if not event["last"]:
+                return None
+            event, state.parts = json.loads(state.parts), ""
+    except (ValueError, KeyError):
+        state.parts = ""
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def _in_trouble(states: Sequence[_State], now: float, start: float, timeout: float) -> bool:
@@ -224,8 +240,17 @@ def _ended(states: Sequence[_State]) -> str | None:
     for state in states:
         code = state.worker.process.poll()
         if code not in (None, 0) and state.last_words is None:
-            return f"{state.place} ended with code {code} {state.when}; see {state.worker.log}"
+            said = _last_line(state.worker.log)
+            return f"{state.place} ended with code {code} {state.when}{said}; see {state.worker.log}"
     return None
+
+
+def _last_line(log: Path) -> str:
+    """What a process said last, for a message."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f": {lines[-1].strip()[:200]}" if lines else ""
+    return ""
 
 
 def _lost_touch(states: Sequence[_State]) -> str | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
-from torch import nn
 
 from hulk.runtime.clock import StageClock
 from hulk.runtime.context import Context, Wiring, wire_up
 from hulk.runtime.entries import PIPELINE, SLICES, Entry
 from hulk.runtime.messages import Messages
-from hulk.runtime.stage import PlanStage, StagePlace
+from hulk.runtime.stage import Part, PlanSchedule, PlanStage, StagePlace
 from hulk.runtime.sync import Cargo, GradientSync
 from hulk.runtime.timetable import timetable
 from hulk.runtime.warmup import warm_up
@@ -35,6 +37,7 @@ class Work:
         self.messages = Messages()
         self.wiring: Wiring = wire_up(context, entries)
         self.owners = context.shards.owners(entries, context.place)
+        self._layers_of = {entry.name: entry.layers for entry in entries}
         self.sync: GradientSync
 
     def _sync(self, cargo: Cargo) -> GradientSync:
@@ -50,28 +53,34 @@ class Work:
             messages=self.messages,
         )
 
-    def _stage(
-        self, module: nn.Module, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
-    ) -> PlanStage:
-        context, groups = self.context, self.wiring.groups
+    def _schedule_of(self, parts: Sequence[Part], loss: Any, *, early: bool) -> PlanSchedule:
+        """The plan's schedule for the stages of this rank, one for each of its parts."""
+        context, groups, chunks = self.context, self.wiring.groups, len(self.context.parts)
         leads = groups.get((PIPELINE, context.leads))
         if context.seat.leads and leads is not None and context.device.type == "cpu":
             index, last = context.seat.stage, context.stages - 1
-            before = context.microbatches * _bytes(inputs) if index > 0 else 0
-            after = context.microbatches * _bytes(outputs) if index < last else 0
+            before = context.microbatches * sum(_bytes(part.inputs) for part in parts) if index > 0 else 0
+            after = context.microbatches * sum(_bytes(part.outputs) for part in parts) if index < last else 0
             warm_up(leads, index=index, before=before, after=after, messages=self.messages)
-        return PlanStage(
-            module,
-            StagePlace(context.seat.stage, context.stages, leads, groups.get((SLICES, context.slices))),
-            device=context.device,
-            inputs=inputs,
-            outputs=outputs,
-            clock=self.clock,
-            messages=self.messages,
-        )
+        stages = [
+            PlanStage(
+                part,
+                StagePlace(number, context.stages, chunks, leads, groups.get((SLICES, context.everyone))),
+                device=context.device,
+                clock=self.clock,
+                messages=self.messages,
+            )
+            for (number, _), part in zip(context.parts, parts, strict=True)
+        ]
+        table = timetable(context.plan.options.schedule, context.stages, context.microbatches, chunks)
+        return PlanSchedule(stages, table, context.microbatches, loss, early=early)
 
-    def _timetable(self) -> list[list[str]]:
-        return timetable(self.context.plan.options.schedule, self.context.stages, self.context.microbatches)
+    def _passes_of(self, name: str) -> int:
+        """Backward passes of a step that add to a parameter's gradient here: each stage that uses it does, with every
+        microbatch."""
+        layers = self._layers_of[name]
+        users = sum(any(part.first <= layer <= part.last for layer in layers) for _, part in self.context.parts)
+        return self.context.microbatches * users
 
     def passes(self, step: int) -> float | None:
         """All forward and backward passes of a step, and the sums of gradients. The last stage's lead answers with its

@@ -152,7 +152,6 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     gc.disable()  # what torch's modules make stays: to look through it again and again takes a sixth of the start
     import torch
-    import torch.distributed as dist
 
     from hulk.domain.check import check_plan
     from hulk.domain.gpu import Precision
@@ -193,11 +192,26 @@ def _run(files: RunFiles, name: str, settings: Settings, reporter: Reporter) -> 
     os.environ.setdefault("RANK", "0")
     os.environ.setdefault("WORLD_SIZE", "1")
     reporter.phase(WAITING)
-    dist.init_process_group(backend(device), timeout=timedelta(seconds=max(60.0, settings.patience)))
+    _join(backend(device), settings, rank=rank, size=size)
     reporter.phase(BUILDING)
     store = keep_touch(reporter, address=address, port=int(port), timeout=settings.timeout)
     train(Context(job, cluster, seating, here, settings, device), reporter)
     leave_together(store, rank=rank, size=size, patience=settings.timeout)
+
+
+def _join(backend: str, settings: Settings, *, rank: int, size: int) -> None:
+    """Wait for all ranks, and make the group of all of them."""
+    import torch.distributed as dist
+
+    from hulk.runtime.meeting import meet
+
+    limit = timedelta(seconds=max(60.0, settings.patience))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun holds a store of its own
+        dist.init_process_group(backend, timeout=limit)
+        return
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    met = meet(address=address, port=port, rank=rank, size=size, timeout=limit)
+    dist.init_process_group(backend, timeout=limit, store=met, rank=rank, world_size=size)
 
 
 def _gpu(seat: Seat, gpus: int) -> int:

@@ -20,6 +20,7 @@ from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.shape.arrange import arrange
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
+from hulk.search.uniform import in_other_orders
 from hulk.search.waiting import why_waiting
 
 # Plans of a job that are played: those that a search takes to be nearly as quick as its best, and so many. More of them
@@ -140,6 +141,10 @@ def _refined(space: JobSpace, skeleton: Skeleton, patience: _Patience) -> list[_
     plans = dict.fromkeys(plan for plan, its in found if its <= near * found[0][1])
     plans.pop(first, None)
     for plan in list(plans)[: most - 1]:
+        if patience.is_over():
+            break
+        made.append(_Made(plan, Outcome(_played(space, plan))))
+    for plan, _ in in_other_orders(space, skeleton)[:_MOST]:
         if patience.is_over():
             break
         made.append(_Made(plan, Outcome(_played(space, plan))))

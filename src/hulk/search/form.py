@@ -16,12 +16,14 @@ class Form:
     tensor   GPUs of a stage at most; None: any number
     uneven   whether the cut may be uneven, the same for all pipelines
     fits     whether pipelines are wanted
+    takes    whether they are wanted with their options
     """
 
     stages: int | None = None
     tensor: int | None = None
     uneven: bool = False
     fits: Callable[[Skeleton], bool] = lambda _: True
+    takes: Callable[[Skeleton], bool] = lambda _: True
 
 
 ANY = Form()

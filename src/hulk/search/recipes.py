@@ -17,7 +17,7 @@ from hulk.search.layouts import DEGREE, LAYOUT, LENGTH, change_layout, draw_layo
 from hulk.search.learned import bucket_of
 from hulk.search.price_cache import key_of, note, recall
 from hulk.search.results import LACKS, NO_MACHINES, NO_PIPELINES, OPEN, RUNS, TOO_MANY_PIPELINES
-from hulk.search.tables import OPTIONS, SearchTables, tables_of
+from hulk.search.tables import OPTIONS, SETTLED, SearchTables, tables_of
 from hulk.search.workspace import Workspace
 
 Ints = NDArray[np.int64]
@@ -30,7 +30,8 @@ _TIGHT = 6.0  # replicas of its state that a group's memory would hold: with few
 _SHORT_OF, _MOSTLY = 1.6, 0.8
 _OPTIONS_CHANGE = 0.43  # of the changes to a recipe; the others are to its layout
 _USUAL, _SHORT = 0, 1
-_REPLICAS, _STAGES, _RANKS = int(Needs.REPLICAS), int(Needs.STAGES), int(Needs.RANKS)
+_REPLICAS, _STAGES, _RANKS, _CONTEXT = map(int, (Needs.REPLICAS, Needs.STAGES, Needs.RANKS, Needs.CONTEXT))
+_SHARES = COLUMN["context"]
 
 
 # Inlined, so that the price is compiled once and not again for every function on the way to it.
@@ -93,6 +94,7 @@ def write_codes(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -
         needs = packed.needs[column]
         is_met = needs == 0 or (needs & _REPLICAS != 0 and pipelines > 1)
         is_met = is_met or (needs & _STAGES != 0 and stages > pipelines) or (needs & _RANKS != 0 and widest > 1)
+        is_met = is_met or (needs & _CONTEXT != 0 and widest > 1 and recipe[LAYOUT + _SHARES] > 0)
         work.places[column] = recipe[LAYOUT + column] if is_met else 0
         work.options[column] = packed.codes[job, column, work.places[column]]
 
@@ -112,6 +114,9 @@ def size_of(packed: SearchTables, job: int, owner: Ints) -> tuple[int, float]:
 def _draw_options(packed: SearchTables, job: int, memory: int, recipe: Ints) -> None:
     """Any value for every option, by the chances it usually has or those where memory is short."""
     for column in range(OPTIONS):
+        if SETTLED[column]:
+            recipe[LAYOUT + column] = 0
+            continue
         sums = packed.chances[job, memory, column]
         draw = np.random.random() * sums[packed.values[job, column] - 1]
         recipe[LAYOUT + column] = np.searchsorted(sums[: packed.values[job, column] - 1], draw, side="right")

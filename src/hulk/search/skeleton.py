@@ -48,27 +48,31 @@ class Skeleton:
 def to_job_plan(
     skeleton: Skeleton, names: tuple[str, ...], firsts: list[int], lasts: list[int], microbatches: list[int]
 ) -> JobPlan:
-    """The plan: GPUs of a machine are handed out in the order of the stages that ask for them."""
+    """The plan: GPUs of a machine are handed out in the order of the stages that ask for them. With several chunks a
+    stage, cuts are those of all rounds."""
     taken: dict[int, int] = {}
+    options = skeleton.normal_options
     pipelines = []
     row = 0
     for chain, share in zip(skeleton.chains, microbatches, strict=True):
-        stages = []
+        places = []
         for slot in chain:
             start = taken.get(slot.machine, 0)
             taken[slot.machine] = start + slot.ranks
-            gpus = tuple(range(start, start + slot.ranks))
-            stages.append(Stage(names[slot.machine], gpus, firsts[row], lasts[row]))
+            places.append((names[slot.machine], tuple(range(start, start + slot.ranks))))
+        stages = []
+        for machine, gpus in places * options.chunks:
+            stages.append(Stage(machine, gpus, firsts[row], lasts[row]))
             row += 1
         pipelines.append(Pipeline(tuple(stages), share))
-    return JobPlan(tuple(pipelines), skeleton.normal_options)
+    return JobPlan(tuple(pipelines), options)
 
 
 def skeleton_of(plan: JobPlan, cluster: Cluster) -> Skeleton:
-    """What search would have changed to get this plan."""
+    """What search would have changed to get this plan, passes in the order that it knows."""
     number = {machine.name: i for i, machine in enumerate(cluster.machines)}
     chains = tuple(
-        tuple(Slot(number[stage.machine], stage.tensor_parallel) for stage in pipeline.stages)
+        tuple(Slot(number[stage.machine], stage.ranks) for stage in pipeline.slots(plan.options.chunks))
         for pipeline in plan.pipelines
     )
-    return Skeleton(chains, plan.options)
+    return Skeleton(chains, plan.options.in_turn)

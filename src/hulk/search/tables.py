@@ -23,16 +23,18 @@ Ints = NDArray[np.int64]
 
 # The tables that depend on options, and where each stands among them.
 _TABLES = (
-    "forward", "backward", "update", "split", "whole", "tied", "held_split", "held_whole", "peak_split", "peak_whole",
-    "cut", "gather_fixed", "gather_rate", "alike_until",
+    "forward", "backward", "weights", "update", "join", "split", "elsewhere", "whole", "tied", "held_split",
+    "held_whole", "peak_split", "peak_whole", "cut", "gather_fixed", "gather_rate", "alike_until",
 )  # fmt: skip
 (
-    _FORWARD, _BACKWARD, _UPDATE, _SPLIT, _WHOLE, _TIED, _HELD_SPLIT, _HELD_WHOLE, _PEAK_SPLIT, _PEAK_WHOLE, _CUT,
-    _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
+    _FORWARD, _BACKWARD, _WEIGHTS, _UPDATE, _JOIN, _SPLIT, _ELSEWHERE, _WHOLE, _TIED, _HELD_SPLIT, _HELD_WHOLE,
+    _PEAK_SPLIT, _PEAK_WHOLE, _CUT, _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
 ) = range(len(_TABLES))  # fmt: skip
-_SCALARS = ("state_bytes", "sharded_bytes", "gradient_bytes", "wire_bytes", "weight_bytes", "shared")
+_SCALARS = ("state_bytes", "sharded_bytes", "gradient_bytes", "wire_bytes", "weight_bytes", "shared", "context")
 _IN_TABLES = [column for column, choice in enumerate(SPACE) if choice.in_tables]
 OPTIONS = len(SPACE)
+SETTLED = tuple(len(choice.values) == 1 for choice in SPACE)
+"""Which options free searches have one value for: nothing is drawn for these."""
 
 
 class SearchTables(NamedTuple):
@@ -52,7 +54,7 @@ class SearchTables(NamedTuple):
     held_at: Ints  # [J + 1] where a job's begins
     layers: Ints  # [J]
     kinds: Ints  # [J]
-    scalars: Floats  # [J, V, 6] bytes a parameter: kept, sharded, gradient, on the wire, weight; parameters shared
+    scalars: Floats  # [J, V, 7] bytes a parameter: kept, sharded, gradient, on the wire, weight; shared; context
     batch: Ints  # [J] samples of a step
     kind: Ints  # [J, P, most ranks + 1] kind of stage
     degree: Ints  # [J, most ranks + 1] the largest tensor parallel degree up to a number of GPUs
@@ -227,8 +229,11 @@ def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
     return Tables(
         values[at[_FORWARD] : at[_FORWARD] + kinds * (n + 1)].reshape((kinds, n + 1)),
         values[at[_BACKWARD] : at[_BACKWARD] + kinds * (n + 1)].reshape((kinds, n + 1)),
+        values[at[_WEIGHTS] : at[_WEIGHTS] + kinds * (n + 1)].reshape((kinds, n + 1)),
         values[at[_UPDATE] : at[_UPDATE] + kinds],
+        values[at[_JOIN] : at[_JOIN] + kinds],
         values[at[_SPLIT] : at[_SPLIT] + n + 1],
+        values[at[_ELSEWHERE] : at[_ELSEWHERE] + n + 1],
         values[at[_WHOLE] : at[_WHOLE] + n + 1],
         values[at[_TIED] : at[_TIED] + n + 1],
         values[at[_HELD_SPLIT] : at[_HELD_SPLIT] + n + 1],
@@ -256,6 +261,7 @@ def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
         packed.scalars[job, variant, 3],
         packed.scalars[job, variant, 4],
         packed.scalars[job, variant, 5],
+        packed.scalars[job, variant, 6],
         packed.rules,
         packed.any_blocked,
     )

@@ -11,15 +11,15 @@ import numpy as np
 from hulk.cost.arrays import Encoded
 from hulk.cost.step import seconds_of
 from hulk.domain.model import LayerKind
-from hulk.domain.options import SPACE, Options, Schedule, Sync
-from hulk.domain.plan import JobPlan, Plan, idle_machines
+from hulk.domain.options import COLUMN, SPACE, Options, Schedule, ScheduleKind, Shape, Sync, normal
+from hulk.domain.plan import JobPlan, Plan, idle_machines, rounds_problem
 from hulk.domain.regular import even_layers
 from hulk.search.form import ANY, Form
 from hulk.search.job_space import JobSpace
 from hulk.search.request import Request
 from hulk.search.skeleton import Chain, Skeleton, Slot, to_job_plan
 
-_SCHEDULES = (Schedule(), Schedule.ahead(4))
+_SCHEDULES = (Schedule(), Schedule.ahead(4), Schedule(ScheduleKind.ZERO_BUBBLE))
 """Those that regular plans are tried with: few, since a hall's links are short."""
 _AT_ONCE = 64  # plans between two looks at the clock
 _MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
@@ -50,12 +50,19 @@ def _never() -> bool:
 
 
 def best_uniform(
-    space: JobSpace, machines: Sequence[int], form: Form = ANY, *, is_over: Callable[[], bool] = _never
+    space: JobSpace,
+    machines: Sequence[int],
+    form: Form = ANY,
+    *,
+    is_over: Callable[[], bool] = _never,
+    in_turn: bool = False,
 ) -> Uniform | None:
     """The regular plan with the shortest step on these machines in their order, of all, or of those that were looked at
-    when it `is_over`; None where none fits."""
+    when it `is_over`; None where none fits. `in_turn`: with passes of the order that free searches know alone."""
     best: list[Uniform] = []
     for number, skeleton in enumerate(uniform_skeletons(space, machines, form)):
+        if in_turn and skeleton.options != skeleton.options.in_turn:
+            continue
         if number % _AT_ONCE == 0 and is_over():
             break
         found = _even(space, skeleton)
@@ -68,7 +75,7 @@ def best_uniform(
 
 def _recut(uniform: Uniform, is_over: Callable[[], bool]) -> Uniform:
     """The same pipelines with blocks moved from stage to stage as long as that makes steps shorter."""
-    stages = len(uniform.skeleton.chains[0])
+    stages = len(uniform.skeleton.chains[0]) * uniform.skeleton.options.chunks
     pairs = [(a, b) for a, b in permutations(range(stages), 2) if stages <= _FEW_STAGES or abs(a - b) == 1]
     blocks = [
         uniform.space.job.model.layers[i].kind is LayerKind.BLOCK for i in range(len(uniform.space.job.model.layers))
@@ -111,11 +118,11 @@ def uniform_skeletons(space: JobSpace, machines: Sequence[int], form: Form = ANY
             if blocks % stages and not form.uneven:
                 continue
             for replicas in _replicas(space.job.global_batch, len(slots) // stages):
+                listed = list(_options(space, Shape(replicas, stages * replicas, degree), uneven=form.uneven))
                 for chains in _orders(slots[: stages * replicas], stages):
                     if not form.fits(Skeleton(chains, Options(1))):
                         continue
-                    for options in _options(space, replicas, stages, degree):
-                        yield Skeleton(chains, options)
+                    yield from filter(form.takes, (Skeleton(chains, options) for options in listed))
 
 
 def _replicas(batch: int, most: int) -> tuple[int, ...]:
@@ -133,45 +140,92 @@ def _orders(slots: Sequence[Slot], stages: int) -> Iterator[tuple[Chain, ...]]:
         yield far
 
 
-def _options(space: JobSpace, replicas: int, stages: int, degree: int) -> Iterator[Options]:
+def _options(space: JobSpace, shape: Shape, *, uneven: bool) -> Iterator[Options]:
     """All that have an effect on such pipelines, each replica with as many microbatches as the others."""
-    possible = {choice.name: choice.possible(space.scope) for choice in SPACE}
-    offered = space.scope.offers.get("schedule", _SCHEDULES)
-    possible["schedule"] = tuple(each for each in _SCHEDULES if each in offered)[: None if stages > 1 else 1]
+    replicas, degree, stages = shape.replicas, shape.ranks, shape.stages // shape.replicas
+    possible = {  # what has none is left out here already: all by all would be too many
+        choice.name: choice.possible(space.scope, regular=True)
+        if choice.needs.met(shape, degree)
+        else choice.values[:1]
+        for choice in SPACE
+    }
+    possible["schedule"] = tuple(each for each in _SCHEDULES if each in possible["schedule"])
     possible["sync"] = (Sync.RING,)
-    if replicas == 1:
-        possible["sharding"] = possible["sharding"][:1]
-    if degree == 1:
-        possible["sequence_parallel"] = possible["sequence_parallel"][:1]
+    possible["context"] = tuple(parts for parts in possible["context"] if degree % parts == 0)
     batch = space.job.global_batch
     possible["microbatch_size"] = tuple(b for b in possible["microbatch_size"] if batch % (b * replicas) == 0)
+    possible["chunks"] = tuple(n for n in possible["chunks"] if _divides(space, stages * n, uneven=uneven))
     for values in product(*possible.values()):
-        yield Options(**dict(zip(possible, values, strict=True)))
+        options = Options(**dict(zip(possible, values, strict=True)))
+        alone = degree == options.context and options.sequence_parallel
+        if (
+            not alone
+            and options == normal(options, shape)
+            and _goes_round(space, stages, replicas, options, uneven=uneven)
+        ):
+            yield options
+
+
+def _divides(space: JobSpace, pieces: int, *, uneven: bool) -> bool:
+    """Whether blocks can be divided into so many pieces."""
+    blocks = sum(layer.kind is LayerKind.BLOCK for layer in space.job.model.layers)
+    return pieces <= blocks if uneven else blocks % pieces == 0
+
+
+def _goes_round(space: JobSpace, stages: int, replicas: int, options: Options, *, uneven: bool) -> bool:
+    """Whether blocks and microbatches can be divided over all chunks."""
+    share = space.job.global_batch // (options.microbatch_size * replicas)
+    fits = _divides(space, stages * options.chunks, uneven=uneven)
+    return fits and rounds_problem(stages, options.chunks, share) is None
 
 
 def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
     """Seconds of a step with an even cut, and the plan in numbers; None where it does not fit."""
-    counts = even_layers([layer.kind for layer in space.job.model.layers], len(skeleton.chains[0]))
+    kinds = [layer.kind for layer in space.job.model.layers]
+    counts = even_layers(kinds, len(skeleton.chains[0]), skeleton.options.chunks)
     return _cut(space, skeleton, np.array(counts))
 
 
 def _cut(space: JobSpace, skeleton: Skeleton, counts: np.ndarray) -> tuple[float, Encoded] | None:
-    """The same with so many layers on each stage of every pipeline."""
-    encoded = space.encode(skeleton)
+    """The same with so many layers on each stage of every pipeline, in all rounds."""
+    options = skeleton.normal_options
+    encoded = space.encode(Skeleton(tuple(chain * options.chunks for chain in skeleton.chains), options))
     stages, replicas = len(skeleton.chains[0]), len(skeleton.chains)
     ends = np.cumsum(counts)
-    options = skeleton.normal_options
     share = space.job.global_batch // (options.microbatch_size * replicas)
     encoded.last[:] = np.tile(ends - 1, replicas)
     encoded.first[:] = np.tile(ends - counts, replicas)
     encoded.microbatches[:] = share
-    encoded.warmup[:] = np.tile([options.schedule.warmup(s, stages, share) for s in range(stages)], replicas)
+    warmup = [options.schedule.warmup(s, stages, share, options.chunks) for s in range(stages)]
+    encoded.warmup[:] = np.tile(warmup, replicas * options.chunks)
     tables = space.tables(options)
     ruled = tables.held_until.shape[0] > 0
     if ruled and (tables.held_until[encoded.place, encoded.first] < encoded.last).any():
         return None  # a layer where it must not be
     seconds = float(seconds_of(tables, encoded))
     return (seconds, encoded) if seconds >= 0 else None
+
+
+def in_other_orders(space: JobSpace, skeleton: Skeleton) -> list[tuple[JobPlan, float]]:
+    """Plans of the same pipelines, if they are all alike, with passes of orders that free searches do not know, as far
+    as the engine has them and they fit, cut evenly; with the seconds of a step. The quickest first."""
+    replicas, stages = len(skeleton.chains), len(skeleton.chains[0])
+    options = skeleton.normal_options
+    ranks = [[slot.ranks for slot in chain] for chain in skeleton.chains]
+    alike = all(own == ranks[0] for own in ranks)
+    if stages == 1 or not alike or space.job.global_batch % (options.microbatch_size * replicas):
+        return []
+    schedules, chunks = (SPACE[COLUMN[name]].possible(space.scope, regular=True) for name in ("schedule", "chunks"))
+    split = [schedule for schedule in schedules if schedule.splits_backward]
+    found = []
+    for schedule, count in product((options.schedule, *split), chunks):
+        trial = Skeleton(skeleton.chains, replace(options, schedule=schedule, chunks=count))
+        if trial.options == options or not _goes_round(space, stages, replicas, trial.options, uneven=True):
+            continue
+        made = _even(space, trial)
+        if made is not None:
+            found.append(Uniform(space, trial, made[1], made[0]))
+    return [(one.plan, one.seconds) for one in sorted(found, key=lambda one: one.seconds)]
 
 
 def made_uniform(request: Request, plan: Plan, form: Form = ANY, *, is_over: Callable[[], bool] = _never) -> Plan:

@@ -61,25 +61,31 @@ class JobRun:
     def timeline(self) -> JobTimeline:
         """What happened, once the clock has run out."""
         spans = sorted(self._log.spans, key=lambda span: (span.start, span.pipeline, span.stage))
-        by_stage: dict[tuple[int, int], list[Span]] = {
-            (p, s): [] for p, pipeline in enumerate(self._prepared.plan.pipelines) for s in range(len(pipeline.stages))
-        }
+        places = [(p, s) for p, each in enumerate(self._prepared.plan.pipelines) for s in range(len(each.stages))]
+        by_stage: dict[tuple[int, int], list[Span]] = {place: [] for place in places}
         for span in spans:
             by_stage[span.pipeline, span.stage].append(span)
-        stages = tuple(_stage_timeline(p, s, found) for (p, s), found in by_stage.items())
+        together: dict[int, list[Span]] = {lead: [] for lead in self._prepared.leads}
+        for place, lead in zip(places, self._prepared.leads, strict=True):
+            together[lead] += by_stage[place]
+        stages = tuple(
+            _stage_timeline(*place, by_stage[place], together[lead])
+            for place, lead in zip(places, self._prepared.leads, strict=True)
+        )
         return JobTimeline(self._prepared.job.name, max(stage.end for stage in stages), stages, tuple(spans))
 
 
-def _stage_timeline(pipeline: int, stage: int, spans: Sequence[Span]) -> StageTimeline:
-    passes = [span for span in spans if span.kind in (SpanKind.FORWARD, SpanKind.BACKWARD)]
+def _stage_timeline(pipeline: int, stage: int, spans: Sequence[Span], together: Sequence[Span]) -> StageTimeline:
+    """A stage by its spans, and by those of all stages on its GPUs, which begin and end as one."""
+    passes = [span for span in spans if span.kind.is_pass]
     return StageTimeline(
         pipeline=pipeline,
         stage=stage,
         machine=passes[0].machine,
         at_work=sum(span.seconds for span in passes),
         passes_end=passes[-1].end,
-        begin=min(span.start for span in spans if span.kind.computes),
-        end=_end(spans),
+        begin=min(span.start for span in together if span.kind.computes),
+        end=_end(together),
     )
 
 

@@ -1,17 +1,19 @@
-"""One pipeline's passes and messages: the rules of `hulk.cost.pipeline`, as events.
+"""One pipeline's passes and messages: the rules of `hulk.cost.pipeline` and `hulk.cost.orders`, as events.
 
-A stage does its passes in the schedule's order. A pass starts when the stage is free and its input is there. Overlapped
-messages leave when their pass is done. A blocking message starts when its sender has done the pass and its receiver
-stands before the pass that needs it; until it has arrived both wait.
+The GPUs of a stage, which may hold others too, do their passes in the schedule's order. A pass starts when they are
+free and its input is there. Overlapped messages leave when their pass is done. A blocking message starts when its
+sender has done the pass and its receiver stands before the pass that needs it; until it has arrived both wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from hulk.cost.compiled import plain
+from hulk.cost.orders import is_ordered, is_split, order_of
 from hulk.cost.pipeline import pass_at
 from hulk.cost.prepared import Prepared
 from hulk.cost.traffic import Traffic, Wire
@@ -22,7 +24,18 @@ from hulk.simulate.result import SpanKind
 from hulk.simulate.spans import SpanLog
 
 LastPass = Callable[[int, float, float], None]
-"""(stage, seconds until its end, by how much jitter stretches it), called when a stage starts its last backward."""
+"""(stage, seconds until its end, by how much jitter stretches it), called when a stage starts the last pass that makes
+gradients of its weights."""
+
+_KINDS = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.WEIGHTS)  # as `hulk.cost.orders` numbers them
+
+
+class _Pass(NamedTuple):
+    """A pass of some GPUs."""
+
+    kind: SpanKind
+    stage: int
+    microbatch: int
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +45,7 @@ class _Direction:
     factors  jitter of each message
     posted   messages whose sender has done the pass
     started  messages handed to the connection
+    arrived  messages that are there
     """
 
     sender: int
@@ -41,32 +55,30 @@ class _Direction:
     factors: list[float]
     posted: int = 0
     started: int = 0
+    arrived: int = 0
 
     @property
-    def forward(self) -> bool:
-        """Whether it carries activations; else gradients."""
-        return self.sender < self.receiver
+    def kind(self) -> SpanKind:
+        """Of the passes that it connects: it carries activations, or gradients."""
+        return SpanKind.FORWARD if self.sender < self.receiver else SpanKind.BACKWARD
 
 
 @dataclass(slots=True, eq=False)
-class _Stage:
-    """One stage's state. Dictionaries are by "is it a forward?"; a pipeline's ends lack some inputs and outputs.
+class _Slot:
+    """The state of the GPUs that one stage, or several, are on.
 
-    order    (forward?, microbatch) of each pass
-    seconds  of a pass
+    order    their passes
+    last     stages by the pass that makes the last gradients of their weights
     factors  jitter of each pass
-    sending  whether it waits for a blocking message of its own to arrive
+    sending  whether they wait for a blocking message of their own to arrive
     """
 
-    order: list[tuple[bool, int]]
-    seconds: dict[bool, float]
+    order: list[_Pass]
     factors: list[float]
+    last: dict[_Pass, int]
     done: int = 0
     busy: bool = False
     sending: bool = False
-    inputs: dict[bool, _Direction] = field(default_factory=dict)
-    outputs: dict[bool, _Direction] = field(default_factory=dict)
-    arrived: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
 
 
 class PipelineRun:
@@ -94,68 +106,74 @@ class PipelineRun:
         self._begin = begin = int(encoded.starts[index])
         count = int(encoded.starts[index + 1]) - begin
         microbatches = int(encoded.microbatches[index])
-        self._blocking = [bool(durations.blocking[begin + s]) for s in range(count - 1)]
-        in_order = plain(pass_at)
-        self._stages = [
-            _Stage(
-                [in_order(i, int(encoded.warmup[n]), microbatches) for i in range(2 * microbatches)],
-                {True: float(durations.forward[n]), False: float(durations.backward[n])},
-                jitter.factors(2 * microbatches),
-            )
-            for n in range(begin, begin + count)
+        rows = range(begin, begin + count)
+        self._seconds = {
+            kind: [float(seconds[n]) for n in rows]
+            for kind, seconds in zip(_KINDS, (durations.forward, durations.backward, durations.weights), strict=True)
+        }
+        self._blocking = [bool(durations.blocking[n]) for n in rows[:-1]]
+        self._slots = [
+            _slot(order, jitter.factors(len(order)), microbatches) for order in _orders(prepared, index, microbatches)
         ]
+        # A message comes into a stage, or leaves it, for or after a pass of this kind; a pipeline's ends lack some.
+        self._inputs: dict[tuple[SpanKind, int], _Direction] = {}
+        self._outputs: dict[tuple[SpanKind, int], _Direction] = {}
+        connections: dict[tuple[int, int], Connection] = {}
         for s, blocking in enumerate(self._blocking):
-            down = Connection(network, blocking=blocking)
-            up = down if blocking else Connection(network, blocking=False)
-            for sender, receiver, connection in ((s, s + 1, down), (s + 1, s, up)):
+            for sender, receiver in ((s, s + 1), (s + 1, s)):
+                ends = sender % len(self._slots), receiver % len(self._slots)
+                # A blocking connection carries both directions.
+                key = (min(ends), max(ends)) if blocking else ends
+                connection = connections.setdefault(key, Connection(network, blocking=blocking))
                 wire = traffic.message(begin + sender, begin + receiver)
                 direction = _Direction(sender, receiver, wire, connection, jitter.factors(microbatches))
-                self._stages[sender].outputs[direction.forward] = direction
-                self._stages[receiver].inputs[direction.forward] = direction
+                self._outputs[direction.kind, sender] = direction
+                self._inputs[direction.kind, receiver] = direction
 
     def start(self) -> None:
         """Set out with what needs nothing from others."""
-        for s, stage in enumerate(self._stages):
+        for s, slot in enumerate(self._slots):
             wait = self._ready[self._begin + s]
-            stage.busy = wait > 0.0
-            if stage.busy:
+            slot.busy = wait > 0.0
+            if slot.busy:
                 self._clock.after(wait, partial(self._get_ready, s))
             else:
                 self._go_on(s)
 
     def _get_ready(self, s: int) -> None:
-        self._stages[s].busy = False
+        self._slots[s].busy = False
         self._go_on(s)
 
     def _go_on(self, s: int) -> None:
-        """Start the stage's next pass if it can."""
-        stage = self._stages[s]
-        if stage.busy or stage.sending or stage.done == len(stage.order):
+        """Start the next pass of some GPUs if they can."""
+        slot = self._slots[s]
+        if slot.busy or slot.sending or slot.done == len(slot.order):
             return
-        forward, microbatch = stage.order[stage.done]
-        if forward in stage.inputs and stage.arrived[forward] <= microbatch:
+        following = slot.order[slot.done]
+        coming = self._inputs.get((following.kind, following.stage))
+        if coming is not None and coming.arrived <= following.microbatch:
             return
-        stage.busy = True
-        factor = stage.factors[stage.done]
-        seconds = stage.seconds[forward] * factor
-        self._clock.after(seconds, partial(self._pass_done, s, forward, microbatch, self._clock.now))
-        if stage.done + 1 == len(stage.order):
-            self._last_pass(self._begin + s, seconds, factor)
+        slot.busy = True
+        factor = slot.factors[slot.done]
+        seconds = self._seconds[following.kind][following.stage] * factor
+        self._clock.after(seconds, partial(self._pass_done, s, following, self._clock.now))
+        if following in slot.last:
+            self._last_pass(self._begin + slot.last[following], seconds, factor)
 
-    def _pass_done(self, s: int, forward: bool, microbatch: int, start: float) -> None:
-        stage = self._stages[s]
-        kind = SpanKind.FORWARD if forward else SpanKind.BACKWARD
-        self._log.add(self._begin + s, kind, start, self._clock.now, microbatch=microbatch)
-        stage.busy = False
-        stage.done += 1
-        output = stage.outputs.get(forward)
+    def _pass_done(self, s: int, done: _Pass, start: float) -> None:
+        slot = self._slots[s]
+        self._log.add(self._begin + done.stage, done.kind, start, self._clock.now, microbatch=done.microbatch)
+        slot.busy = False
+        slot.done += 1
+        output = self._outputs.get((done.kind, done.stage))
         if output is not None:
             output.posted += 1
-            stage.sending = self._is_blocking(output)
+            slot.sending = self._is_blocking(output)
             self._send_ready(output)
-        # The stage now stands before another pass, which may be what a blocking message to it waits for.
-        for direction in stage.inputs.values():
-            if self._is_blocking(direction):
+        # The GPUs now stand before another pass, which may be what a blocking message to them waits for.
+        for kind in (SpanKind.FORWARD, SpanKind.BACKWARD):
+            direction = self._inputs.get((kind, done.stage))
+            if direction is not None and self._is_blocking(direction):
                 self._send_ready(direction)
         self._go_on(s)
 
@@ -168,8 +186,9 @@ class PipelineRun:
         if microbatch == direction.posted:
             return
         if self._is_blocking(direction):
-            receiver = self._stages[direction.receiver]
-            if receiver.busy or receiver.order[receiver.done] != (direction.forward, microbatch):
+            receiver = self._slots[direction.receiver % len(self._slots)]
+            wanted = _Pass(direction.kind, direction.receiver, microbatch)
+            if receiver.busy or receiver.order[receiver.done] != wanted:
                 return
         direction.started += 1
         delivered = partial(self._delivered, direction, microbatch)
@@ -180,8 +199,28 @@ class PipelineRun:
         send, receive = SpanKind.SEND, SpanKind.RECEIVE
         self._log.add(self._begin + s, send, passage.start, passage.sent, microbatch=microbatch, peer=r)
         self._log.add(self._begin + r, receive, passage.first, passage.arrival, microbatch=microbatch, peer=s)
-        self._stages[r].arrived[direction.forward] += 1
+        direction.arrived += 1
         if self._is_blocking(direction):
-            self._stages[s].sending = False
+            self._slots[s].sending = False
             self._go_on(s)
-        self._go_on(r)
+        self._go_on(r % len(self._slots))
+
+
+def _orders(prepared: Prepared, index: int, microbatches: int) -> list[list[_Pass]]:
+    """The passes of each slot of a pipeline."""
+    encoded, pipeline = prepared.encoded, prepared.plan.pipelines[index]
+    slots = len(pipeline.slots(prepared.plan.options.chunks))
+    warmups = [int(encoded.warmup[encoded.starts[index] + s]) for s in range(slots)]
+    if not plain(is_ordered)(encoded):
+        turns = [[plain(pass_at)(i, warmup, microbatches) for i in range(2 * microbatches)] for warmup in warmups]
+        return [[_Pass(_KINDS[not forward], s, m) for forward, m in own] for s, own in enumerate(turns)]
+    split, chunks = bool(plain(is_split)(encoded)), len(pipeline.stages) // slots
+    group = prepared.plan.options.schedule.group(slots, microbatches)
+    orders = (order_of(s, slots, chunks, microbatches, warmup, group, split) for s, warmup in enumerate(warmups))
+    return [[_Pass(_KINDS[kind], stage, m) for kind, stage, m in order.tolist()] for order in orders]
+
+
+def _slot(order: list[_Pass], factors: list[float], microbatches: int) -> _Slot:
+    makes = order[-1].kind  # the last pass makes gradients of weights, and so does every pass of its kind
+    last = {each: each.stage for each in order if each.kind is makes and each.microbatch + 1 == microbatches}
+    return _Slot(order, factors, last)

@@ -12,6 +12,7 @@ class SpanKind(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    WEIGHTS = "weights"
     SEND = "send"
     RECEIVE = "receive"
     SYNC = "sync"
@@ -20,7 +21,12 @@ class SpanKind(StrEnum):
     @property
     def computes(self) -> bool:
         """Whether the stage's GPUs are at work; the other kinds can run beside these."""
-        return self in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.UPDATE)
+        return self.is_pass or self is SpanKind.UPDATE
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether it is a pass of a microbatch: forward, backward, or gradients of weights apart from it."""
+        return self in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,14 +39,18 @@ class SyncRun:
         count = len(prepared.stages)
         # What a stage waits for before it updates, in order; its own passes are the first of it.
         self._passes = [Task() for _ in range(count)]
-        self._before_update: list[list[Task]] = [[passes] for passes in self._passes]
+        self._lead = prepared.leads  # the stage that updates for all on its GPUs
+        self._before_update: list[list[Task]] = [[] for _ in range(count)]
+        for lead, passes in zip(self._lead, self._passes, strict=True):
+            self._before_update[lead].append(passes)
         # Moments at which a stage has what it adds to a sum, and the seconds of its last backward after them.
         self._ready: list[list[tuple[Task, float]]] = [[] for _ in range(count)]
         self._updates = [Task(partial(self._update, row, stretch)) for row, stretch in enumerate(jitter.factors(count))]
         weights = self._plan_sums(traffic, jitter)
-        for update, before in zip(self._updates, self._before_update, strict=True):
-            update.wait_for(*before)
-        Task(lambda _: done()).wait_for(*self._updates, *weights)
+        leading = [self._updates[lead] for lead in dict.fromkeys(self._lead)]
+        for lead in dict.fromkeys(self._lead):
+            self._updates[lead].wait_for(*self._before_update[lead])
+        Task(lambda _: done()).wait_for(*leading, *weights)
 
     def last_pass(self, row: int, seconds: float, stretch: float) -> None:
         """A stage starts its last backward, which takes that many seconds, jitter's `stretch` included."""
@@ -66,9 +70,9 @@ class SyncRun:
                 self._ready[row].append((ready, to_do))
                 task.wait_for(ready)
             task.wait_for(*(tasks[number] for number in one.after))
-            task.wait_for(*(self._updates[row] for row in one.updates))
+            task.wait_for(*(self._updates[self._lead[row]] for row in one.updates))
             for row in () if one.updates else one.holders:
-                self._before_update[row].append(task)
+                self._before_update[self._lead[row]].append(task)
             tasks.append(task)
         return [task for task, one in zip(tasks, sums, strict=True) if one.updates]
 

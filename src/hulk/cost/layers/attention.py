@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hulk.cost.layers.operations import MASK_ELEMENTS, product, split_norm
 from hulk.cost.layers.part import NOTHING, Part, total
-from hulk.domain.architecture import Architecture, HeadNorm, Position
+from hulk.domain.architecture import Architecture, Family, HeadNorm, Position
 from hulk.domain.model import Matmul, Split
 
 # Rotary embedding x·cos + rotate(x)·sin, per element of x: product (2), negate half (1), concatenate (2), product (2),
@@ -55,6 +55,18 @@ def attention(architecture: Architecture, *, rows: int, keys: int, cross: bool =
             output(architecture, rows=rows),
         )
     )
+
+
+def shared_keys(architecture: Architecture, *, rows: int) -> float:
+    """Keys and values of a sequence whose tokens GPUs share: each then needs those of the others. 0 where they cannot:
+    a decoder behind an encoder reads two sequences, and biases of T5, ALiBi and XLNet belong to pairs of positions,
+    which kernels that take keys part by part do not add (Transformer Engine's, torch's)."""
+    biased = architecture.position in (Position.BUCKETS, Position.RELATIVE, Position.ALIBI)
+    if biased or architecture.family is Family.ENCODER_DECODER:
+        return 0.0
+    if architecture.kv_rank:
+        return float(rows * (architecture.query_width + architecture.value_width))
+    return 2.0 * rows * architecture.kv_width
 
 
 def bias_table(architecture: Architecture) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hulk.cost.layers.attention import attention, bias_held, bias_table, relative_attention
+from hulk.cost.layers.attention import attention, bias_held, bias_table, relative_attention, shared_keys
 from hulk.cost.layers.ends import decoder_embedding, embedding, head, token_table
 from hulk.cost.layers.feedforward import feedforward, feedforward_moment
 from hulk.cost.layers.latent import latent_attention
@@ -120,7 +120,7 @@ def _block(architecture: Architecture, rows: int) -> Part:
         mixing = latent_attention(architecture, rows=rows)
     else:
         mixing = attention(architecture, rows=rows, keys=rows)
-    inner = feedforward(architecture, rows)
+    inner = feedforward(architecture, rows) + Part(keys=shared_keys(architecture, rows=rows))
     return sublayer(architecture, rows, mixing) + sublayer(architecture, rows, inner, second=True)
 
 

@@ -86,7 +86,13 @@ def _experts(architecture: Architecture, rows: int) -> Part:
     # gather the inputs (2), weigh the outputs (2), add them to the result (3)
     routing = Part(held_whole=visited, moved_whole=7 * visited, kernels=EXPERT_KERNELS * experts)
     chosen = _mlp(architecture, rows * visits / experts, copies=experts)
-    return router + routing + chosen + _shared(architecture, rows)
+    apart = Part(
+        experts=experts,
+        expert_params=chosen.params_split,
+        visits=visited,
+        expert_kernels=EXPERT_KERNELS * experts,
+    )
+    return router + routing + chosen + apart + _shared(architecture, rows)
 
 
 def _shared(architecture: Architecture, rows: int) -> Part:

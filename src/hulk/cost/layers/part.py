@@ -35,6 +35,11 @@ class Part:
     spared_held_whole: float = 0.0
     spared_kernels: int = 0
     held_single: float = 0.0
+    keys: float = 0.0
+    experts: int = 0
+    expert_params: int = 0
+    visits: float = 0.0
+    expert_kernels: int = 0
 
     def __add__(self, other: Part) -> Part:
         """Both parts, one after the other."""
@@ -81,6 +86,11 @@ class Part:
             spared_kernels=self.spared_kernels,
             held_single=self.held_single,
             held_once=moment.held_once,
+            keys=self.keys,
+            experts=self.experts,
+            expert_params=self.expert_params,
+            visits=self.visits,
+            expert_kernels=self.expert_kernels,
             moment_split=moment.split,
             moment_whole=moment.whole,
             moment_once=max((m.inner * m.columns for m in self.matmuls if m.weight), default=0),

@@ -16,7 +16,7 @@ from hulk.errors import InputError
 from hulk.runtime.models.base import Build, LayerModule, Local, Style, Tensors
 from hulk.runtime.models.bert import bert_layers, roberta_layers
 from hulk.runtime.models.gpt import gpt2_layers, gpt_neo_layers
-from hulk.runtime.models.lean import EAGER, FUSED, FUSED_AGAIN, WEIGHED_AGAIN, lighten, register
+from hulk.runtime.models.lean import EAGER, FUSED, FUSED_AGAIN, WEIGHED, WEIGHED_AGAIN, lighten, register
 from hulk.runtime.models.llama import llama_layers
 from hulk.runtime.models.opt import opt_layers
 from hulk.runtime.models.t5 import t5_layers
@@ -66,9 +66,9 @@ class Blueprint:
         return carried if layer > self.model.config.num_layers else carried[:1]
 
 
-def draw(job: Job, recompute: Recompute = Recompute.NONE) -> Blueprint:
+def draw(job: Job, recompute: Recompute = Recompute.NONE, context: int = 1) -> Blueprint:
     """The blueprint of a job's model. Its config must be of a type in `BUILDS`. Of what is recomputed, attention alone
-    is a part of the model."""
+    is a part of the model. `context`: ranks that share a sequence."""
     import transformers
 
     fields = dict(job.model.config)
@@ -87,6 +87,8 @@ def draw(job: Job, recompute: Recompute = Recompute.NONE) -> Blueprint:
         config._attn_implementation = WEIGHED_AGAIN if job.attention.writes_scores else FUSED_AGAIN
     elif not job.attention.writes_scores:
         config._attn_implementation = FUSED
+    elif context > 1:
+        config._attn_implementation = WEIGHED
     lighten(model)
     layers = build.layers(model)
     if len(layers) != len(job.model.layers):

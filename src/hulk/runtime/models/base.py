@@ -16,7 +16,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from hulk.runtime.again import Around
-from hulk.runtime.models.lean import project, writes_scores
+from hulk.runtime.models.lean import PARTS, project, writes_scores
+from hulk.runtime.parts import Parts
 from hulk.runtime.sequence import join, length
 
 Tensors = tuple[torch.Tensor, ...]
@@ -55,6 +56,7 @@ class LayerModule(nn.Module):
     gathers  paths of submodules that need the whole sequence; of others, a block does so itself with `gathered`
     around   how it is called so that recomputation throws its activations away; None: they stay
     spread   the ranks over which its activations are divided along the sequence; None: they are whole
+    parts    the ranks that share sequences with this one, each with some of the tokens; None: it has all of them
     """
 
     styles: ClassVar[Styles] = {}
@@ -64,6 +66,7 @@ class LayerModule(nn.Module):
     gathers: ClassVar[tuple[str, ...]] = ()
     around: Around | None = None
     spread: DeviceMesh | None = None
+    parts: Parts | None = None
 
     def prepare(self, tensors: Tensors, local: Local) -> None:
         """Put into `local` what this layer needs and another layer of the stage may have made already. Runs outside of
@@ -93,6 +96,26 @@ class LayerModule(nn.Module):
     def length(self, tensor: torch.Tensor) -> int:
         """Tokens of the whole of a tensor (samples, tokens, width)."""
         return length(tensor, self.spread)
+
+    def share_with(self, parts: Parts) -> None:
+        """Have some tokens of each sequence; its attention gathers the keys and values of the others."""
+        self.parts = parts
+        for module in self.modules():
+            setattr(module, PARTS, parts)
+
+    def positions(self, length: int, like: torch.Tensor, offset: int = 0) -> torch.Tensor:
+        """Position numbers of the `length` tokens of a batch that are here, without padding: (1, length)."""
+        here = torch.arange(length, device=like.device) if self.parts is None else self.parts.numbers(length, like)
+        return (here + offset)[None]
+
+    def mask(self, length: int, like: torch.Tensor, window: int | None = None) -> torch.Tensor:
+        """What is added to the scores so that no position sees a later one, nor any but itself and the `window` - 1
+        before it: (1, 1, length, tokens of the sequence)."""
+        here = self.positions(length, like).T
+        keys = torch.arange(length * (1 if self.parts is None else self.parts.count), device=like.device)
+        seen = keys <= here if window is None else (keys <= here) & (keys > here - window)
+        floor = torch.finfo(like.dtype).min
+        return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, floor)[None, None]
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """The layer's forward pass."""
@@ -124,18 +147,6 @@ def causal_mask(length: int, like: torch.Tensor) -> torch.Tensor:
     return torch.full((length, length), floor, dtype=like.dtype, device=like.device).triu(1)[None, None]
 
 
-def window_mask(length: int, window: int, like: torch.Tensor) -> torch.Tensor:
-    """The same where a position sees itself and the `window` - 1 before it."""
-    seen = torch.ones(length, length, dtype=torch.bool, device=like.device).tril().triu(1 - window)
-    floor = torch.finfo(like.dtype).min
-    return torch.zeros(length, length, dtype=like.dtype, device=like.device).masked_fill(~seen, floor)[None, None]
-
-
-def positions(length: int, like: torch.Tensor, offset: int = 0) -> torch.Tensor:
-    """Position numbers of a batch without padding: (1, length)."""
-    return torch.arange(offset, offset + length, device=like.device)[None]
-
-
 class CausalBlock(LayerModule):
     """A decoder's block, as transformers calls it: hidden states and a mask, which fused attention does without."""
 
@@ -149,7 +160,7 @@ class CausalBlock(LayerModule):
         """The causal mask."""
         if "mask" not in local:
             eager = writes_scores(self.config._attn_implementation)
-            local["mask"] = causal_mask(self.length(tensors[-1]), tensors[-1]) if eager else None
+            local["mask"] = self.mask(self.length(tensors[-1]), tensors[-1]) if eager else None
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to hidden states."""

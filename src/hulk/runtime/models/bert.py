@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, positions
+from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors
 from hulk.runtime.models.lean import project
 
 
@@ -22,7 +22,7 @@ class BertEmbedding(LayerModule):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Token ids to hidden states."""
         (ids,) = tensors
-        return (self.embeddings(ids, position_ids=positions(ids.shape[1], ids, self.offset)),)
+        return (self.embeddings(ids, position_ids=self.positions(ids.shape[1], ids, self.offset)),)
 
 
 class BertBlock(LayerModule):

@@ -12,9 +12,6 @@ from hulk.runtime.models.base import (
     Style,
     Styles,
     Tensors,
-    causal_mask,
-    positions,
-    window_mask,
 )
 from hulk.runtime.models.lean import attention_named, writes_scores
 
@@ -31,7 +28,7 @@ class GptEmbedding(LayerModule):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Token ids to hidden states."""
         (ids,) = tensors
-        return (self.drop(self.wte(ids) + self.wpe(positions(ids.shape[1], ids))),)
+        return (self.drop(self.wte(ids) + self.wpe(self.positions(ids.shape[1], ids))),)
 
 
 class Gpt2Block(CausalBlock):
@@ -83,9 +80,9 @@ class GptNeoBlock(LayerModule):
             return
         length = self.length(tensors[0])
         if self.window is None:
-            local["mask"] = causal_mask(length, tensors[0]) if self.eager else None
-        elif self.eager or self.window < length:
-            local[self._mask_name] = window_mask(length, self.window, tensors[0])
+            local["mask"] = self.mask(length, tensors[0]) if self.eager else None
+        elif self.eager or self.window < length * (1 if self.parts is None else self.parts.count):
+            local[self._mask_name] = self.mask(length, tensors[0], self.window)
         else:
             local[self._mask_name] = None
 
@@ -102,7 +99,8 @@ class GptNeoBlock(LayerModule):
         parts = (attention.q_proj, attention.k_proj, attention.v_proj)
         query, key, value = (part(normed).view(shape).transpose(1, 2) for part in parts)
         drop = attention.attn_dropout.p if attention.training else 0.0
-        mixed = self.attend(query, key, value, mask=mask, causal=mask is None, dropout=drop, scale=1.0)
+        causal = mask is None
+        mixed = self.attend(query, key, value, mask=mask, causal=causal, dropout=drop, scale=1.0, parts=self.parts)
         joined = mixed.transpose(1, 2).reshape(*normed.shape[:2], -1)
         hidden = hidden + attention.resid_dropout(attention.out_proj(joined))
         return (hidden + block.mlp(block.ln_2(hidden)),)

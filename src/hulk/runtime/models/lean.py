@@ -13,16 +13,23 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from hulk.cost.memory import PADDED
 from hulk.runtime.again import forgetful
+from hulk.runtime.parts import Parts
 
 EAGER = "eager"
 """transformers' own attention, with the score matrix in memory."""
-FUSED, FUSED_AGAIN, WEIGHED_AGAIN = "hulk-fused", "hulk-fused-again", "hulk-weighed-again"
+FUSED, FUSED_AGAIN = "hulk-fused", "hulk-fused-again"
+WEIGHED, WEIGHED_AGAIN = "hulk-weighed", "hulk-weighed-again"
 """The names of this module's attention among transformers' own: without a score matrix in memory, the same computed
-again in backward, and with a score matrix that is computed again."""
+again in backward; with a score matrix, and with one that is computed again."""
+PARTS = "hulk_parts"
+"""The attribute of a module that says who shares sequences with it (`hulk.runtime.parts`)."""
+_KEYS = 2  # the dimension of tokens in what attention is given
 _RMS_NORMS = ("LlamaRMSNorm", "T5LayerNorm")
 _TANH_GELUS = ("NewGELUActivation", "FastGELUActivation", "GELUTanh", "PytorchGELUTanh")
 
@@ -61,19 +68,19 @@ def register() -> None:
     """Make this module's attention known to transformers, whose blocks call theirs by name."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    for name in (FUSED, FUSED_AGAIN, WEIGHED_AGAIN):
+    for name in (FUSED, FUSED_AGAIN, WEIGHED, WEIGHED_AGAIN):
         ALL_ATTENTION_FUNCTIONS.register(name, _for_transformers(attention_named(name)))
 
 
 def writes_scores(name: str) -> bool:
     """Whether the attention of that name has a score matrix in memory, to which a mask must be added."""
-    return name in (EAGER, WEIGHED_AGAIN)
+    return name in (EAGER, WEIGHED, WEIGHED_AGAIN)
 
 
 def attention_named(name: str) -> Callable[..., torch.Tensor]:
     """`fused` or `weighed`, computed again in backward or not."""
     plain = weighed if writes_scores(name) else fused
-    return plain if name in (EAGER, FUSED) else partial(_again, plain)
+    return plain if name in (EAGER, WEIGHED, FUSED) else partial(_again, plain)
 
 
 def _again(
@@ -106,6 +113,7 @@ def _for_transformers(attention: Callable[..., torch.Tensor]) -> Callable[..., t
             causal=causal and attention_mask is None and query.shape[2] > 1,
             dropout=dropout,
             scale=scaling,
+            parts=getattr(module, PARTS, None),
         )
         return result.transpose(1, 2).contiguous(), None
 
@@ -121,9 +129,14 @@ def fused(
     causal: bool = False,
     dropout: float = 0.0,
     scale: float | None = None,
+    parts: Parts | None = None,
 ) -> torch.Tensor:
     """Attention without a score matrix in memory; all of shape (batch, heads, tokens, width). `mask` is added to the
-    scores and may have a gradient."""
+    scores and may have a gradient. `parts`: who has the keys and values of a sequence's other tokens."""
+    if parts is not None:
+        key, value = parts.gathered(key, _KEYS), parts.gathered(value, _KEYS)
+        if causal:
+            return _causal_parts(query, key, value, parts, dropout=dropout, scale=scale)
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and (mask is not None or query.dtype is torch.float32):
         # torch's kernels of these cases know no groups; it would keep the scores instead.
@@ -132,6 +145,39 @@ def fused(
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=groups > 1
     )
+
+
+def _causal_parts(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Parts, *, dropout: float, scale: float | None
+) -> torch.Tensor:
+    """A rank's early and late queries, each over the keys up to its own."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    half = query.shape[_KEYS] // 2
+    mixed = []
+    for piece, asking in zip(parts.pieces(), query.chunk(2, _KEYS), strict=True):
+        seen = (piece + 1) * half
+        mixed.append(
+            scaled_dot_product_attention(
+                asking,
+                key.narrow(_KEYS, 0, seen),
+                value.narrow(_KEYS, 0, seen),
+                attn_mask=_up_to_own(half, seen, query),
+                dropout_p=dropout,
+                scale=scale,
+            )
+        )
+    return torch.cat(mixed, _KEYS)
+
+
+def _up_to_own(queries: int, keys: int, like: torch.Tensor) -> torch.Tensor:
+    """Which keys the last `queries` of as many tokens as there are keys may see. A GPU's kernels know that without a
+    mask in memory; what watches operations to recompute them cannot take such a word."""
+    if like.is_cuda and not is_in_torch_dispatch_mode():
+        bias: torch.Tensor = causal_lower_right(queries, keys)
+        return bias
+    return torch.ones(queries, keys, dtype=torch.bool, device=like.device).tril(keys - queries)
 
 
 def weighed(
@@ -143,10 +189,13 @@ def weighed(
     causal: bool = False,
     dropout: float = 0.0,
     scale: float | None = None,
+    parts: Parts | None = None,
 ) -> torch.Tensor:
     """The same with the score matrix in memory, and in fp32 where it is weighed. What is causal comes with a mask that
     says so."""
     del causal
+    if parts is not None:
+        key, value = parts.gathered(key, _KEYS), parts.gathered(value, _KEYS)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))

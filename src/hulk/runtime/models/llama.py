@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hulk.runtime.models.base import CausalBlock, LayerModule, Local, NormHead, Style, Styles, Tensors, positions
+from hulk.runtime.models.base import CausalBlock, LayerModule, Local, NormHead, Style, Styles, Tensors
 
 
 class LlamaEmbedding(LayerModule):
@@ -43,7 +43,8 @@ class LlamaBlock(CausalBlock):
         """The causal mask and the rotations."""
         super().prepare(tensors, local)
         if "rotations" not in local:
-            local["rotations"] = self.rotary(tensors[0], position_ids=positions(self.length(tensors[0]), tensors[0]))
+            where = self.positions(self.length(tensors[0]), tensors[0])
+            local["rotations"] = self.rotary(tensors[0], position_ids=where)
 
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Hidden states to hidden states."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from hulk.runtime.models.base import CausalBlock, LayerModule, Local, Style, Styles, Tensors, positions
+from hulk.runtime.models.base import CausalBlock, LayerModule, Local, Style, Styles, Tensors
 from hulk.runtime.models.lean import project
 
 
@@ -23,7 +23,7 @@ class OptEmbedding(LayerModule):
     def run(self, tensors: Tensors, local: Local) -> Tensors:
         """Token ids to hidden states."""
         (ids,) = tensors
-        where = self.embed_positions(None, position_ids=positions(ids.shape[1], ids))
+        where = self.embed_positions(None, position_ids=self.positions(ids.shape[1], ids))
         return (self.project_in(self.embed_tokens(ids)) + where,)
 
 

@@ -9,8 +9,8 @@ The space, for all jobs together:
   microbatches; the pipelines in every order that the gradient sync can tell apart;
 - every cut of the layers, every share of the microbatches;
 - every value of every option (`hulk.domain.options.SPACE`), 1F1B with any number of extra forwards among them, up to
-  what amounts to GPipe; the optimizer's state always sharded for engines for which that never costs, gradients and
-  parameters never.
+  what amounts to GPipe; the optimizer's state always sharded for engines for which that never costs, gradients,
+  parameters and experts never.
 
 The answer is optimal up to a part in 10⁷ of a job's seconds. Per (job, set of machines) a branch and bound starts
 from the search's own seed: `listing` lists all pipelines with their cuts that bounds on time and memory do not rule

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from math import inf
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from hulk.search.exact.bounds import bounds_of
 from hulk.search.exact.case import Case, Offer
 from hulk.search.job_space import JobSpace
 
+_ENOUGH = 1e30  # bytes: more than any stage needs, and less than infinitely many
 _SOLVED = ("schedule", "sync")  # options that are decided with the pipelines
 
 
@@ -25,7 +25,7 @@ class Mode:
     space: JobSpace
     options: Options
     tables: Tables
-    open_tables: Tables  # with memory without end
+    open_tables: Tables  # with memory enough for anything but what cannot be
     wide_tables: Tables  # with network cards and trunks without end: nobody waits for others on the way
     total: int  # microbatches of a step
 
@@ -33,7 +33,7 @@ class Mode:
     def of(cls, space: JobSpace, options: Options) -> Mode:
         """A job at these options."""
         tables = space.tables(options)
-        open_tables = tables._replace(capacity=np.full_like(tables.capacity, inf))
+        open_tables = tables._replace(capacity=np.full_like(tables.capacity, _ENOUGH))
         total = space.job.global_batch // options.microbatch_size
         return cls(space, options, tables, open_tables, without_sharing(tables), total)
 
@@ -53,9 +53,11 @@ class Mode:
 
 def modes_of(space: JobSpace) -> list[Mode]:
     """All of a job's modes, first those that save memory. Where sharing the optimizer's state never costs, it is always
-    shared, among as many as there are. Gradients and parameters are left whole."""
+    shared, among as many as there are. Gradients, parameters and experts are left whole: those who split them must be
+    alike, which pipelines that are listed one by one do not know of each other."""
     possible = {choice.name: choice.possible(space.scope, fine=True) for choice in SPACE if choice.name not in _SOLVED}
     split = (Sharding.OPTIMIZER, Sharding.NONE) if space.engine.sends_weights else (Sharding.OPTIMIZER,)
+    possible["expert"] = (1,)
     possible["shard_within"] = (Within.EVERYWHERE,)
     possible["sharding"] = tuple(sharding for sharding in split if sharding in possible["sharding"])
     named = [dict(zip(possible, each, strict=True)) for each in product(*possible.values())]

@@ -15,9 +15,10 @@ from torchtitan.trainer import Trainer
 
 PARALLELISM = {
     'data_parallel_replicate_degree': 2,
-    'data_parallel_shard_degree': 4,
+    'data_parallel_shard_degree': 2,
     'tensor_parallel_degree': 2,
     'pipeline_parallel_degree': 2,
+    'context_parallel_degree': 2,
     'enable_sequence_parallel': True,
     'fsdp_reshard_after_forward': 'always',
     'pipeline_parallel_schedule': '1F1B',
@@ -29,7 +30,7 @@ PARALLELISM = {
 }
 
 TRAINING = {
-    'local_batch_size': 8,
+    'local_batch_size': 16,
     'global_batch_size': 64,
     'seq_len': 4096,
     'steps': 20,

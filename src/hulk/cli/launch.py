@@ -1,0 +1,207 @@
+"""`hulk launch`: a plan started on all its machines by one command, and followed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hulk.cli.export import HostsOption
+from hulk.cli.price import ClusterOption, JobsOption, PlanArgument
+from hulk.cli.run import (
+    JobOption,
+    MetricsOption,
+    OverwriteOption,
+    ResumeOption,
+    TraceOption,
+    TraceStepsOption,
+    YesOption,
+)
+from hulk.runtime.options import takes_settings
+from hulk.runtime.settings import Settings
+from hulk.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hulk.export import Scene
+    from hulk.io.hosts_file import HostList
+    from hulk.launch.main import Asked
+    from hulk.runtime.progress import Progress, Watched
+    from hulk.runtime.run import Workload
+
+
+class On(StrEnum):
+    """What starts the workers."""
+
+    LOCAL = "local"
+    SSH = "ssh"
+    SLURM = "slurm"
+    RAY = "ray"
+
+
+OnOption = Annotated[On, typer.Option("--on", help="where the machines are: local (this computer), ssh, slurm or ray")]
+PortOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="the port of the first machine on which ranks meet; 29500, locally a free one"),
+]
+HulkOption = Annotated[str, typer.Option(help="with ssh: how hulk is called on the machines")]
+SshConfigOption = Annotated[Path | None, typer.Option(help="with ssh: a configuration for ssh (its -F)")]
+NoGpusOption = Annotated[
+    bool, typer.Option("--no-gpus", help="machines need not have the plan's GPUs: train on what they have, or on CPUs")
+]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="also where the plan was made for a cluster that was different")
+]
+CheckOption = Annotated[bool, typer.Option("--check", help="check every machine, and start nothing")]
+
+
+@takes_settings(without=("resume", "patience", "trace_steps"))
+def launch(
+    plan: PlanArgument,
+    cluster: ClusterOption,
+    jobs: JobsOption,
+    on: OnOption,
+    settings: Settings,
+    job: JobOption = None,
+    hosts: HostsOption = None,
+    port: PortOption = None,
+    hulk: HulkOption = "hulk",
+    ssh_config: SshConfigOption = None,
+    no_gpus: NoGpusOption = False,
+    anyway: AnywayOption = False,
+    check: CheckOption = False,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    metrics: MetricsOption = None,
+    trace: TraceOption = None,
+    trace_steps: TraceStepsOption = 2,
+    yes: YesOption = False,
+) -> None:
+    """Start a plan's jobs on all their machines, follow them in one view, and end everything on Ctrl-C.
+
+    Before the start every machine is checked, and all that is missing is listed. Exit code 2 where something is; 130
+    after Ctrl-C."""
+    from hulk.cli.export import with_whole_paths
+    from hulk.cli.inputs import announce_compilation, load_inputs
+    from hulk.cli.run import announce, checked, news, render, write_trace
+    from hulk.cli.screen import console
+    from hulk.errors import InputError
+    from hulk.io.hosts_file import HostList, load_hosts
+    from hulk.launch.main import Asked
+    from hulk.launch.sites import LocalSite
+    from hulk.runtime.progress import Progress
+    from hulk.runtime.run import Workload, choose_jobs, watched_of
+    from hulk.runtime.runnable import check_options
+    from hulk.runtime.settings import RunFiles
+
+    inputs = load_inputs(plan, cluster, jobs, strict=not anyway)
+    settings = checked(settings, metrics, trace, trace_steps)
+    check_options(settings, resume=resume, overwrite=overwrite)
+    places = HostList() if hosts is None else load_hosts(hosts, inputs.cluster)
+    chosen = choose_jobs(inputs.plan, inputs.jobs, job)
+    if not chosen:
+        raise InputError("no job of this plan trains, so there is nothing to launch")
+    announce_compilation()
+    settings = with_whole_paths(settings)
+    workload = Workload(inputs.plan, inputs.cluster, chosen, inputs.compute, RunFiles(plan, cluster, jobs))
+    watched = {each.name: watched_of(each, workload, settings, network=on is not On.LOCAL) for each in chosen}
+    screen = console()
+    if on is On.LOCAL:
+        announce(workload, settings, screen, yes=yes)
+        site = LocalSite()
+        places = HostList({machine.name: site.host(machine.name) for machine in inputs.cluster.machines})
+    scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)))
+    asked = Asked(gpus=not no_gpus, resume=resume, overwrite=overwrite, only_check=check)
+    with news(screen, settings.steps, late=True) as show:
+        progress = Progress(watched, inputs.cluster, show, metrics)
+        with _listed():
+            _start(on, scenes, asked, progress, (hulk, None if ssh_config is None else str(ssh_config)))
+    if check:
+        screen.print(f"{sum(len(scene.ranks_on) for scene in scenes)} machines are ready", soft_wrap=True)
+        return
+    if trace is not None:
+        write_trace(trace, progress, screen)
+    render(progress, screen)
+
+
+@contextmanager
+def _listed() -> Iterator[None]:
+    """What machines lack, a line each, before the error that says so."""
+    from hulk.launch.checks import NotReadyError
+
+    try:
+        yield
+    except NotReadyError as error:
+        for name, found in error.problems.items():
+            for words in found:
+                sys.stderr.write(f"{name}: {one_line(words)}\n")
+        raise
+
+
+def agent() -> None:
+    """Be a machine of a launched plan: `hulk launch` starts this on every machine and tells it what to do."""
+    from hulk.launch.agent import main
+
+    main()
+
+
+def _start(on: On, scenes: Sequence[Scene], asked: Asked, progress: Progress, ssh: tuple[str, str | None]) -> None:
+    from functools import partial
+
+    from hulk.errors import InputError
+    from hulk.launch.batch import launch_batch
+    from hulk.launch.main import launch as start
+    from hulk.launch.needs import needs_of
+    from hulk.launch.ray import RayJob, check_ray
+    from hulk.launch.sites import LocalSite, SshSite
+    from hulk.launch.slurm import SlurmJob, check_slurm
+
+    if on in (On.SLURM, On.RAY):
+        if asked.resume or asked.overwrite:
+            hint = "start it anew, or launch it over ssh"
+            raise InputError(f"--on {on}: --resume and --overwrite are not there", hint=hint)
+        if on is On.SLURM:
+            check_slurm(scenes, needs_of(scenes, progress.jobs))
+        else:
+            check_ray()
+        if not asked.only_check:
+            hand = partial(SlurmJob, say=progress.show) if on is On.SLURM else partial(RayJob, gpus=asked.gpus)
+            launch_batch(on, scenes, hand, progress)
+        return
+    site = LocalSite() if on is On.LOCAL else SshSite(scenes[0].hosts, *ssh)
+    start(scenes, site, asked, progress)
+
+
+def _scenes(
+    workload: Workload,
+    watched: dict[str, Watched],
+    settings: Settings,
+    places: HostList,
+    ports: Sequence[int],
+) -> list[Scene]:
+    from hulk.export import Scene
+    from hulk.io.bundle import bundle
+    from hulk.runtime.run import own_settings
+
+    scenes = []
+    for number, (name, one) in enumerate(watched.items()):
+        own, files, machines = workload.plan.jobs[name], workload.files, workload.cluster
+        bundled = bundle(one.job, own, machines, files.cluster, files.jobs)
+        told = own_settings(settings, one)
+        scenes.append(Scene(one.job, own, machines, places, bundled, told, ports[number], number=number))
+    return scenes
+
+
+def _ports(on: On, port: int | None, count: int) -> list[int]:
+    from hulk.export.scene import PORT
+    from hulk.runtime.launch import free_ports
+
+    if on is On.LOCAL and port is None:
+        return free_ports("127.0.0.1", count)
+    return [(port or PORT) + number for number in range(count)]

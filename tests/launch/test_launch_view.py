@@ -1,0 +1,112 @@
+"""What is said of machines and of steps: pure functions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import factories
+from hulk.domain.cluster import Link
+from hulk.launch.checks import problems_of, torch_problems
+from hulk.launch.follow import Part
+from hulk.launch.needs import Need
+from hulk.launch.slurm import _node_problems
+from hulk.runtime.progress import StageStep, StepReport
+from hulk.runtime.report import LONGEST, in_parts
+from hulk.runtime.settings import Settings
+
+MACHINE = factories.cluster({"a": "A", "b": "B"}, {("A", "B"): Link(1e-3, 1e9)}).machines[0]
+GPU = MACHINE.gpu.name.upper().replace("-", " ")
+READY = {
+    "libraries": {"torch": "2.13.0", "transformers": "5.0", "safetensors": "0.5"},
+    "gpus": [{"name": f"NVIDIA {GPU}", "free": 70e9}] * 2,
+    "memory_free": 1e12,
+    "temporary_free": 1e12,
+    "inputs": {},
+    "checkpoints": None,
+    "no_interface": [],
+}
+
+
+NEED = Need(MACHINE, {0: 60e9, 1: 60e9})
+
+
+def problems(**changes: object) -> list[str]:
+    return list(problems_of(NEED, {**READY, **changes}, Settings(), gpus=True, apart=True))
+
+
+def problems_on_cpus(**changes: object) -> list[str]:
+    return list(problems_of(NEED, {**READY, "gpus": [], **changes}, Settings(), gpus=False, apart=True))
+
+
+def test_a_machine_that_has_everything() -> None:
+    assert problems() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": READY["gpus"][:1]}, f"1 GPUs there, the plan needs 2 × {MACHINE.gpu.name}"),
+        ({"gpus": [{"name": "NVIDIA T4", "free": 70e9}] * 2}, "GPU 0 there is NVIDIA T4"),
+        ({"gpus": [{**READY["gpus"][0], "free": 1e9}] * 2}, "GPU 0 there has 954 MiB free, the plan needs 55.9 GiB"),
+        ({"libraries": {"torch": None, "transformers": None}}, "torch, transformers missing there: pip install"),
+        ({"no_interface": ["hulk0"]}, "no network interface 'hulk0' there: bring the mesh up"),
+        ({"temporary_free": 1e3}, "folder for temporary files: make room"),
+        ({"checkpoints": {"wrong": "not allowed to write in /x", "free": 1e12}}, "--checkpoint-dir: not allowed"),
+    ],
+)
+def test_what_a_machine_lacks(changes: dict[str, object], words: str) -> None:
+    assert any(words in each for each in problems(**changes))
+
+
+def test_without_gpus_the_machines_own_memory_counts() -> None:
+    assert problems_on_cpus(memory_free=1e12) == []
+    assert "2 processes need" in problems_on_cpus(memory_free=1e9)[0]
+
+
+def test_torch_is_the_same_everywhere() -> None:
+    assert torch_problems({"a": "2.13.0+cu130", "b": "2.13.0", "c": "2.12.1", "d": None}) == {
+        "c": "torch 2.12.1 there, 2.13.0 on the others: install the same version everywhere"
+    }
+
+
+def test_nodes_of_slurm() -> None:
+    need = Need(MACHINE, {0: 1.0, 1: 1.0})
+    assert list(_node_problems("n1", ("idle", "gpu:a100:4(S:0-1)"), need)) == []
+    assert "is drained" in next(_node_problems("n1", ("drained", "gpu:4"), need))
+    assert "has 1 GPUs for Slurm" in next(_node_problems("n1", ("idle", "gpu:1"), need))
+
+
+def test_long_reports_go_in_parts_and_come_back(tmp_path) -> None:
+    line = json.dumps({"event": "step", "rank": 1, "spans": ["×" * 40] * 200})
+    parts = in_parts(line, 1)
+    assert len(parts) > 2 and all(len(each.encode()) < 4096 for each in parts)
+    assert "".join(json.loads(each)["part"] for each in parts) == line
+    assert [json.loads(each)["last"] for each in parts] == [False] * (len(parts) - 1) + [True]
+    assert in_parts("{}", 1) == ["{}"] and len(line) > LONGEST
+    # Whatever else a machine prints is no event.
+    part = Part(tmp_path / "log")
+    part.take("(work pid=7) a warning {of some kind}")
+    assert (tmp_path / "log").read_text() == "(work pid=7) a warning {of some kind}\n"
+
+
+STAGE = StageStep(0, 0, "rome-1", 1.0, 0.5, 0.0, 0.0, None, None, 0.0, 1.0)
+
+
+def report(*stages: StageStep) -> StepReport:
+    return StepReport("job", 1, None, 2.0, 2.0, 1.0, stages)
+
+
+def test_which_stage_is_late() -> None:
+    slow = replace(STAGE, stage=1, machine="oslo-1", busy=1.5)
+    assert report(STAGE, STAGE).late is None
+    assert report(STAGE, slow).late == "1.2 on oslo-1 (busy 1.50 s, predicted 1.00 s)"
+    assert report(STAGE, replace(slow, busy=1.1)).late is None
+    unknown = replace(STAGE, predicted_busy=None)
+    assert report(unknown, unknown).late is None
+    assert (
+        report(unknown, replace(unknown, busy=2.5, machine="oslo-1")).late
+        == "1.1 on oslo-1 (busy 2.50 s, most others 1.00 s)"
+    )
