@@ -139,7 +139,8 @@ class Durations(NamedTuple):
 def durations_for(stages: int) -> Durations:
     """Room for the durations of a plan of that many stages."""
     per_stage, per_set = np.zeros((12, stages)), np.zeros((3, stages))
-    first, last = np.zeros((2, stages), np.int64)
+    # Taken row by row: arrays that come of unpacking are of another type, for which all code would be compiled once more.
+    bounds = np.zeros((2, stages), np.int64)
     return Durations(
         forward=per_stage[0],
         backward=per_stage[1],
@@ -154,8 +155,8 @@ def durations_for(stages: int) -> Durations:
         memory=per_stage[9],
         update=per_stage[10],
         weights=per_stage[11],
-        set_first=first,
-        set_last=last,
+        set_first=bounds[0],
+        set_last=bounds[1],
         set_size=per_set[0],
         set_seconds=per_set[1],
         set_wait=per_set[2],
