@@ -217,17 +217,26 @@ def test_embeddings_make_gradients_of_weights_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "offers"),
-    [("hulk", "1f1b zb"), ("megatron", "1f1b"), ("megatron-deepspeed", "1f1b"), ("torchtitan", "1f1b zb")],
+    ("engine", "schedule", "chunks", "refused"),
+    [
+        ("hulk", "zb", 2, None),
+        ("torchtitan", "zb", 2, None),
+        ("megatron", "1f1b", 2, None),
+        ("megatron", "zb", 2, 'megatron cannot do "zb"'),
+        ("megatron-deepspeed", "1f1b", 1, None),
+        ("megatron-deepspeed", "zb", 1, 'megatron-deepspeed cannot do "zb"'),
+        ("megatron-deepspeed", "1f1b", 2, 'megatron-deepspeed cannot do "interleaved, 2 chunks a stage"'),
+    ],
 )
-def test_engines_say_what_they_have(engine: str, offers: str) -> None:
-    for schedule in ("1f1b", "zb"):
-        plan = made(2, 2, 4, schedule=schedule)
-        toys = cluster({"m0": "r", "m1": "r"})
-        found = price_job(job(4, global_batch=4), plan, toys, compute=FixedTimes(), engine=ENGINES[engine])
-        assert isinstance(found, JobPrice) == (schedule in offers.split()), found
-        if isinstance(found, Infeasible):
-            assert (found.obstacle, found.reason) == (Obstacle.ENGINE, f'{engine} cannot do "zb"')
+def test_engines_say_what_they_have(engine: str, schedule: str, chunks: int, refused: str | None) -> None:
+    plan = made(2, chunks, 4, schedule=schedule)
+    toys = cluster({"m0": "r", "m1": "r"})
+    found = price_job(job(4, global_batch=4), plan, toys, compute=FixedTimes(), engine=ENGINES[engine])
+    if refused is None:
+        assert isinstance(found, JobPrice), found
+    else:
+        assert isinstance(found, Infeasible)
+        assert (found.obstacle, found.reason) == (Obstacle.ENGINE, refused)
 
 
 def test_messages_beside_passes_never_block() -> None:

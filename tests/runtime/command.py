@@ -39,7 +39,7 @@ def start_anew(argv: list[str], first: str = "") -> subprocess.Popen[str]:
 Process = Launched | subprocess.Popen[str]
 
 
-def finish(process: Process, seconds: float = 60.0) -> tuple[int, str, str]:
+def finish(process: Process, seconds: float = 240.0) -> tuple[int, str, str]:
     """Exit code, output and errors; whatever it started is ended if it takes longer."""
     workers = children(process.pid)
     try:
