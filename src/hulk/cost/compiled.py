@@ -33,9 +33,13 @@ _USED = re.compile(rb"^@(kernel|lean|inner|maker|inlined)$", re.MULTILINE)
 _KEPT = 6  # folders of other sources that stay, the newest ones
 
 
+# What numba calls nrt is its counting of references. A function compiled while a caller is would take over the caller's
+# choice, so every kind of function says its own.
+
+
 def kernel(function: F) -> F:
     """A compiled function that Python calls as well."""
-    return _compiled(function)
+    return _compiled(function, _nrt=True)
 
 
 def lean(function: F) -> F:
@@ -50,8 +54,8 @@ def inner(function: F) -> F:
 
 
 def maker(function: F) -> F:
-    """Like `inner`, for functions that make or return arrays."""
-    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    """Like `inner`, for functions that make or return arrays. Lean functions may call one that returns none."""
+    return _compiled(function, _nrt=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inlined(function: F) -> F:

@@ -24,9 +24,14 @@ _CROWDED = 1 + 1e-9
 
 
 class Resources(NamedTuple):
-    """What a plan's messages share: `host` [N] says which stage a stage's machine is known by."""
+    """What a plan's messages share: `host` [N] says which stage a stage's machine is known by.
+
+    Whoever asks what lies on a way has all of it here: a call that is handed whole tables costs more than what it does.
+    """
 
     host: Ints  # [N]
+    place: Ints  # [N]
+    trunk: Ints  # [M, M]
     rate: Floats  # [2 N + K] bytes/s
     since: Floats  # [2 N + K] when it last began to be busy, seconds
     load: Floats  # [2 N + K] for how long from then on it has something to carry
@@ -49,30 +54,30 @@ def resources_of(tables: Tables, plan: Encoded) -> Resources:
         host[n] = known[plan.machine[n]]
         rate[n] = rate[count + n] = tables.card[plan.place[n]]
     rate[2 * count :] = tables.trunk_rate
-    return Resources(host, rate, np.zeros(2 * count + trunks), np.zeros(2 * count + trunks))
+    return Resources(host, plan.place, tables.trunk, rate, np.zeros(2 * count + trunks), np.zeros(2 * count + trunks))
 
 
 @inner
-def resource_at(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int, which: int) -> int:
+def resource_at(shared: Resources, a: int, b: int, which: int) -> int:
     """What lies on the way from stage a to stage b: card, card, trunk; −1: nothing, or the two are on one machine."""
     if shared.host[a] == shared.host[b]:
         return -1
-    count = plan.starts[-1]
+    count = shared.host.shape[0]
     if which == 0:
         return shared.host[a]
     if which == 1:
         return count + shared.host[b]
-    trunk = tables.trunk[plan.place[a], plan.place[b]]
+    trunk = shared.trunk[shared.place[a], shared.place[b]]
     return 2 * count + trunk if trunk >= 0 else -1
 
 
 @inner
-def pass_through(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int, size: float, at: float) -> float:
+def pass_through(shared: Resources, a: int, b: int, size: float, at: float) -> float:
     """When `size` bytes that set out from stage a to stage b are through all that they share with others at work then:
     their own rate not counted. `at` where they share nothing."""
     end = at
     for which in range(3):
-        r = resource_at(tables, plan, shared, a, b, which)
+        r = resource_at(shared, a, b, which)
         if r < 0:
             continue
         own = size / shared.rate[r]
@@ -107,7 +112,7 @@ def hold_back(tables: Tables, plan: Encoded, out: Durations, shared: Resources, 
             for way in range(2):
                 a, b = (n, n + 1) if way == 0 else (n + 1, n)
                 for which in range(3):
-                    r = resource_at(tables, plan, shared, a, b, which)
+                    r = resource_at(shared, a, b, which)
                     if r >= 0:
                         wanted[r] += out.rate[n]
                         load[r] += size
@@ -127,7 +132,7 @@ def hold_back(tables: Tables, plan: Encoded, out: Durations, shared: Resources, 
             for way in range(2):
                 a, b = (n, n + 1) if way == 0 else (n + 1, n)
                 for which in range(3):
-                    r = resource_at(tables, plan, shared, a, b, which)
+                    r = resource_at(shared, a, b, which)
                     if r >= 0:
                         longest = max(longest, load[r])
         alone = stage_end[first]

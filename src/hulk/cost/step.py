@@ -275,9 +275,14 @@ def _runs_alike(plan: Encoded, out: Durations, p: int, q: int) -> bool:
     return True
 
 
-@kernel
+@lean
 def seconds_of(tables: Tables, plan: Encoded) -> float:
     """Seconds of a step, or −1 where the plan cannot run."""
+    return _with_room(tables, plan)
+
+
+@maker
+def _with_room(tables: Tables, plan: Encoded) -> float:
     stages = plan.machine.shape[0]
     return seconds_in(tables, plan, durations_for(stages), np.zeros((2, stages)))
 

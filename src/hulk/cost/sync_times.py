@@ -298,8 +298,8 @@ def _sum_in_pipelines(tables: Tables, plan: Encoded, out: Durations, shared: Res
                 if shared.host[n] != shared.host[first]:
                     size = tied_bytes(tables, plan, n)
                     wait = 2 * tables.latency[plan.place[n], plan.place[first]]
-                    there = pass_through(tables, plan, shared, n, first, size, start)
-                    back = pass_through(tables, plan, shared, first, n, size, start)
+                    there = pass_through(shared, n, first, size, start)
+                    back = pass_through(shared, first, n, size, start)
                     end = max(end, max(there, back) + wait)
                 sync_end[first] = end
                 sync_end[n] = end
@@ -313,7 +313,7 @@ def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints
     if plan.options[SYNC] != BY_REGION:
         part = 2 * (n - 1) / n * size
         for i in range(n):
-            end = max(end, pass_through(tables, plan, shared, members[i], members[(i + 1) % n], part, at))
+            end = max(end, pass_through(shared, members[i], members[(i + 1) % n], part, at))
         return end
     # Three phases of this set's own; all its bytes count for what others have to wait.
     chains = _chains_of(tables.region, plan.place, members)
@@ -322,22 +322,22 @@ def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints
         if chains.before[i] < 0:
             continue
         a, b = members[i], members[chains.before[i]]
-        end = max(end, pass_through(tables, plan, shared, a, b, size, at))
-        end = max(end, pass_through(tables, plan, shared, b, a, size, at))
-        _add_seconds(tables, plan, shared, a, b, size, gathered)
+        end = max(end, pass_through(shared, a, b, size, at))
+        end = max(end, pass_through(shared, b, a, size, at))
+        _add_seconds(shared, a, b, size, gathered)
     regions = chains.leaders.shape[0]
     part = 2 * (regions - 1) / regions * size
     for r in range(regions):
         a, b = chains.leaders[r], chains.leaders[(r + 1) % regions]
-        end = max(end, pass_through(tables, plan, shared, a, b, part, at))
-        _add_seconds(tables, plan, shared, a, b, part, around)
+        end = max(end, pass_through(shared, a, b, part, at))
+        _add_seconds(shared, a, b, part, around)
     return max(end, at + 2 * float(gathered.max()) + float(around.max()))
 
 
 @inner
-def _add_seconds(tables: Tables, plan: Encoded, shared: Resources, a: int, b: int, size: float, load: Floats) -> None:
+def _add_seconds(shared: Resources, a: int, b: int, size: float, load: Floats) -> None:
     """For how long `size` bytes from stage a to stage b keep each resource busy."""
     for which in range(3):
-        r = resource_at(tables, plan, shared, a, b, which)
+        r = resource_at(shared, a, b, which)
         if r >= 0:
             load[r] += size / shared.rate[r]

@@ -106,7 +106,7 @@ def _hand_round(
                 continue
             flows = lanes(tables, min(plan.ranks[a], plan.ranks[b]))
             wait, wire = transfer_seconds(tables, plan, a, b, parts[i], flows)
-            through = pass_through(tables, plan, shared, a, b, parts[i], at) - at
+            through = pass_through(shared, a, b, parts[i], at) - at
             start = max(before[i], before[j] + wait)
             trips = buckets * (wait + tables.rules.hop_overhead) + (buckets - 1) * wait
             done[b] = max(done[b], start + max(wire, through) + trips)
