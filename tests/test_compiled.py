@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
 import hulk
+from hulk.cost.arrays import durations_for, empty_durations
 from hulk.cost.compiled import compiled_sources
 from hulk.cost.step import Encoded
 from hulk.domain.options import SPACE
@@ -115,3 +117,15 @@ def test_keys_of_remembered_prices_tell_small_plans_apart():
             assert seen.setdefault(key, (starts, kinds, codes)) == (starts, kinds, codes)
             keyed += 1
     assert len(seen) == keyed
+
+
+def test_room_made_by_compiled_code_is_of_the_type_that_python_makes():
+    """Of another type, say arrays not known to be contiguous, and all that is handed it would be compiled twice."""
+
+    @numba.njit
+    def room(stages):
+        return durations_for(stages)
+
+    room.compile((numba.int64,))
+    (found,) = room.nopython_signatures
+    assert found.return_type == numba.typeof(empty_durations(3))

@@ -10,7 +10,7 @@ import seeds
 from hulk.io.plan_file import load_plan
 from hulk.search.budget import Effort
 
-FEW = [Effort(evaluations=300, seed=seed, workers=1) for seed in (0, 1)]
+FEW = [Effort(evaluations=300, seed=seed, workers=1, time_limit=seeds.WITHOUT_END) for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,8 @@ def test_plans_are_those_of_hulk_plan(found, tmp_path, capsys):
         "1",
         "--seed",
         "1",
+        "--time-limit",
+        str(seeds.WITHOUT_END),
         "--out",
         str(out),
         "--json",

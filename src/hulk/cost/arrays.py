@@ -139,7 +139,7 @@ class Durations(NamedTuple):
 def durations_for(stages: int) -> Durations:
     """Room for the durations of a plan of that many stages."""
     per_stage, per_set = np.zeros((12, stages)), np.zeros((3, stages))
-    # Taken row by row: arrays that come of unpacking are of another type, for which all code would be compiled once more.
+    # Taken row by row: arrays that come of unpacking are of another type, for which all code would be compiled again.
     bounds = np.zeros((2, stages), np.int64)
     return Durations(
         forward=per_stage[0],
