@@ -43,7 +43,7 @@ def exported(folder: Path, target: str, nodes: tuple[str, str], interface: str |
     words = ["plan.json", "-c", "cluster.yaml", "-j", "jobs.yaml", "--to", target, "-o", str(out), "--data", "text.txt"]
     words += ["--steps", str(STEPS), "--hosts", "hosts.json", "--port", str(free_port())]
     argv = [sys.executable, "-c", "from hulk.cli import main; main()", "export", *words]
-    subprocess.run(argv, cwd=folder, env=variables(), capture_output=True, check=True, timeout=60)
+    subprocess.run(argv, cwd=folder, env=variables(), capture_output=True, check=True, timeout=400)
     return out
 
 
@@ -61,5 +61,5 @@ def single(folder: Path) -> list[float]:
     argv = [sys.executable, "-m", "hulk.runtime.worker", *write_case(alone, folder / "alone")]
     argv += ["--data", str(write_text(folder / "alone" / "text.txt")), "--steps", str(STEPS)]
     own = variables(GLOO_SOCKET_IFNAME="lo", MASTER_PORT=str(free_port()))
-    done = subprocess.run(argv, env=own, capture_output=True, text=True, check=True, timeout=90)
+    done = subprocess.run(argv, env=own, capture_output=True, text=True, check=True, timeout=400)
     return losses(done.stdout)

@@ -17,7 +17,7 @@ def main() -> int:
             cluster.add_node(num_cpus=1, num_gpus=0, resources={f"machine:{machine}": 1})
         environment = {**os.environ, "RAY_ADDRESS": cluster.address}
         argv = [sys.executable, f"{folder}/start.py", "--no-gpus"]
-        return subprocess.run(argv, env=environment, check=False, timeout=150).returncode
+        return subprocess.run(argv, env=environment, check=False, timeout=400).returncode
     finally:
         cluster.shutdown()
 

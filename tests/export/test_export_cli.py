@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 def export(folder: Path, *words: str, first: str = "") -> subprocess.CompletedProcess[str]:
     argv = [HULK[0], HULK[1], f"{first}\n{HULK[2]}", "export", *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=folder)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False, cwd=folder)
 
 
 TINY = ("tiny.json", "-c", "sites.yaml", "-j", "jobs.yaml", "--data", "text.txt")

@@ -37,7 +37,7 @@ def test_torchrun(tmp_path: Path, expected: list[float]) -> None:
     ssh.write_text(FAKE_SSH)
     ssh.chmod(0o755)
     own = variables(SSH=str(ssh), HOMES=str(tmp_path / "homes"), GLOO_SOCKET_IFNAME="lo")
-    done = subprocess.run([str(out / "all.sh")], env=own, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([str(out / "all.sh")], env=own, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     assert losses(done.stdout) == pytest.approx(expected, rel=1e-5)
 
@@ -82,6 +82,6 @@ def test_ray(tmp_path: Path, expected: list[float]) -> None:
     out = exported(tmp_path, "ray", ("n1", "n2"))
     program = [str(PYTHON), str(Path(__file__).parent / "ray_nodes.py"), str(out), "rome-1", "oslo-1"]
     own = variables(RAY_DEDUP_LOGS="0", HOME=str(tmp_path))
-    done = subprocess.run(program, env=own, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(program, env=own, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert losses(done.stdout) == pytest.approx(expected, rel=1e-5)

@@ -50,7 +50,7 @@ def test_on_this_computer(case: Path, expected: list[float]) -> None:
     own = variables(HULK_MARK=str(case), TMPDIR=str(rooms))
     more = ("--on", "local", "--metrics", "steps.jsonl", "--trace", "trace.json", "--checkpoint-dir", "saved")
     done = subprocess.run(
-        [*COMMAND, *more], cwd=case, env=own, capture_output=True, text=True, timeout=120, check=False
+        [*COMMAND, *more], cwd=case, env=own, capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stderr
     assert losses(case / "steps.jsonl") == pytest.approx(expected, rel=1e-5)
@@ -97,7 +97,7 @@ def test_by_slurm(case: Path, slurm: Slurm, expected: list[float]) -> None:
         (case / "hosts.json").write_text(json.dumps({"hosts": hosts}), encoding="utf-8")
         given = ("--on", "slurm", "--hosts", "hosts.json", "--port", str(free_port()), *more)
         return subprocess.run(
-            [*COMMAND, *given], cwd=case, env=own, capture_output=True, text=True, timeout=120, check=False
+            [*COMMAND, *given], cwd=case, env=own, capture_output=True, text=True, timeout=400, check=False
         )
 
     done = launched("--metrics", "steps.jsonl")

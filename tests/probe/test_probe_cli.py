@@ -195,7 +195,7 @@ def test_ctrl_c_leaves_no_file(tmp_path, token):
                 assert run.poll() is None, run.communicate()
                 os.sched_yield()
             run.send_signal(signal.SIGINT)
-            _, words = run.communicate(timeout=60)
+            _, words = run.communicate(timeout=400)
         assert run.returncode != 0
         assert "Traceback" not in words
         assert {path.name for path in tmp_path.iterdir()} == before
@@ -232,7 +232,7 @@ def hulk_with(environment: dict[str, str], *arguments: str, cwd: Path) -> subpro
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
 

@@ -42,7 +42,7 @@ def test_two_agents_on_this_computer(tmp_path):
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=200,
+                timeout=400,
                 check=False,
             )
         finally:

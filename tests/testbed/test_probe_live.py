@@ -48,7 +48,7 @@ def sites(tmp_path) -> Iterator[tuple[str, Cluster]]:
 
 def hulk(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from hulk.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=400, check=False)
 
 
 def wrong(found: Cluster, truth: Cluster) -> list[str]:

@@ -27,7 +27,7 @@ TWO = (
 def hulk(*arguments: str) -> subprocess.CompletedProcess[str]:
     code = "from hulk.cli import main; main()"
     command = [sys.executable, "-c", code, "testbed", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
 
 
 @pytest.fixture

@@ -152,6 +152,6 @@ def test_it_goes_down_with_the_process_that_made_it(name):
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     here = Path(__file__).parent
-    done = subprocess.run([sys.executable, "-c", code, name, str(here), str(here.parent)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code, name, str(here), str(here.parent)], timeout=400, check=False)
     assert done.returncode == -signal.SIGKILL
     state.wait_and_clear(name, 10)

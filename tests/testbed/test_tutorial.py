@@ -106,7 +106,7 @@ def alone(folder: Path, count: int) -> list[float]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     own = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(argv, cwd=folder, env=own, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, cwd=folder, env=own, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     events = [json.loads(line) for line in done.stdout.splitlines()]
     return [event["loss"] for event in events if event["event"] == "step"]
