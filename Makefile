@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: demo test lint bench parsers clean
 

@@ -65,7 +65,7 @@ def test_every_objective(objective):
         cluster, jobs = scene(seed)
         pins = {jobs[0].name: frozenset({cluster.machines[-1].name})} if seed % 2 else {}
         request = Request(cluster, tuple(jobs), COMPUTE, objective=objective, pins=pins)
-        result = plan_jobs(request, Effort(evaluations=1000, seed=seed, time_limit=20))
+        result = plan_jobs(request, Effort(evaluations=300, seed=seed, time_limit=60))
         assert set(result.plan.jobs) | set(result.plan.waiting) == {job.name for job in jobs}
         by_name = {job.name: job for job in jobs}
         ready = [prepare(by_name[name], own, cluster, compute=COMPUTE) for name, own in result.plan.jobs.items()]
