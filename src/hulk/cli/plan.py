@@ -182,13 +182,13 @@ class _Answer:
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:
-    from hulk.cli.price import to_json
     from hulk.cli.screen import print_json
     from hulk.io.plan_file import dump_plan
+    from hulk.view.price import price_json
 
     document = {
         "plan": json.loads(dump_plan(answer.plan, cluster=answer.cluster)),
-        "price": to_json(answer.price),
+        "price": price_json(answer.price),
         "broken": list(answer.broken),
         **({"notes": list(answer.notes)} if answer.notes else {}),
         "ended_early": answer.hurried,
@@ -200,11 +200,12 @@ def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:
     from hulk.cli.answer import render_plan
     from hulk.cli.screen import console
     from hulk.io.gpus import load_gpus
+    from hulk.view.words import plan_words
     from hulk.whatif import suggest
 
     screen, gpus = console(), tuple(load_gpus().values())
     hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus, engine=engine)
-    render_plan(answer.plan, answer.price, answer.cluster, answer.jobs, hints, screen)
+    render_plan(plan_words(answer.plan, answer.price, answer.cluster, answer.jobs, hints), screen)
     for words in answer.notes:
         screen.print(words)
     if answer.hurried:
