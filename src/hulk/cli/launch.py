@@ -87,11 +87,11 @@ def launch(
 
     Before the start every machine is checked, and all that is missing is listed. Exit code 2 where something is; 130
     after Ctrl-C."""
-    from hulk.cli.export import with_whole_paths
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.run import announce, checked, news, render, write_trace
     from hulk.cli.screen import console
     from hulk.errors import InputError
+    from hulk.export.whole import with_whole_paths
     from hulk.io.hosts_file import HostList, load_hosts
     from hulk.launch.main import Asked
     from hulk.launch.sites import LocalSite

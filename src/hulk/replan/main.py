@@ -59,10 +59,12 @@ def replan(
     horizon: float,
     effort: Effort = Effort(),  # noqa: B008  frozen
     network: Proposing | None = None,
+    widely: bool = True,
 ) -> Replan:
     """The plan from now on. `request` has the cluster as it was; `plan` has passed `hulk.domain.check` on it. `horizon`
     is the seconds within which a change must pay back. The same seed gives the same answer, unless the time limit cuts
-    it short. A `network` proposes where planning anew starts."""
+    it short. A `network` proposes where planning anew starts. Not `widely`: jobs are repaired and grow, and
+    those that lost a machine are planned anew, but not everything together, which takes longest."""
     lost, joined, cluster = change.lost, change.joined, request.cluster
     left = change_cluster(cluster, lost, joined)
     scene = Scene(
@@ -84,7 +86,7 @@ def replan(
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return answer(scene, stay, (), f"{what}: nothing changes")
     planner = _Replanner(scene, effort, network)
-    best = planner.best(stay)
+    best = planner.best(stay, widely=widely)
     note = "" if best.how or scene.broken else "nothing changes: no change pays back within the horizon"
     return answer(scene, best, planner.tried, note)
 
@@ -114,10 +116,10 @@ class _Replanner:
         """What can be done to each job's pipelines."""
         return dict(zip(self.spaces, changes_of(list(self.spaces.values())), strict=True))
 
-    def best(self, stay: Option) -> Option:
-        """The best of all ways."""
+    def best(self, stay: Option, *, widely: bool) -> Option:
+        """The best of all ways; not `widely`, of those that leave most as it is."""
         first = self.grow(self.repair(stay))
-        self.keep([first, *self.together()])
+        self.keep([first, *(self.together() if widely else ())])
         self.keep(self.joined())
         return min((first, *self.tried), key=_rank)
 
