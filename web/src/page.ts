@@ -48,6 +48,8 @@ export class Page {
   readonly controls = h("div", { class: "controls" });
   readonly notes = h("div", { class: "notes" });
   readonly tail = h("div", { class: "tail" });
+  /** The line that says what happens. */
+  readonly status = h("div", { class: "status" }, statusLine());
   readonly downloads = h("div", { class: "group" });
   private readonly what = h("p", { class: "what" });
   private readonly nav = h("nav", { "aria-label": "Parts of the page" });
@@ -88,7 +90,7 @@ export class Page {
       h("header", { class: "topbar" },
         h("h1", { class: "wordmark" }, logo(), "Hulk"), this.what, this.nav,
         h("div", { class: "topbar-end" }, this.downloads, themeButton())),
-      this.controls, statusLine(), this.notes, this.jobs.element, mapSection, ...this.planned, tables, this.tail);
+      this.controls, this.status, this.notes, this.jobs.element, mapSection, ...this.planned, tables, this.tail);
   }
 
   use(extras: Extras): void {

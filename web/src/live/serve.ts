@@ -55,7 +55,8 @@ class Serve {
 
   async start(): Promise<void> {
     const { page } = this;
-    page.controls.append(this.workbench.element, this.workbench.progress);
+    page.controls.append(this.workbench.element);
+    page.status.append(this.workbench.progress);
     page.notes.append(this.problem);
     page.tail.append(h("section", { class: "section", id: "history", "aria-labelledby": "history-title" },
       h("div", { class: "section-head" }, h("h2", { id: "history-title" }, "History"), h("p", { class: "lead" }, "Every plan is kept until it is deleted.")), this.history.element));

@@ -15,6 +15,8 @@ export interface WorkbenchActs {
 
 export const OWN = "\u0000own"; // the value of "your own" in a select; no file can have this name
 
+const PENCIL = "M4 20l1-4L16 5l3 3L8 19z";
+
 export class Workbench {
   readonly element: HTMLElement;
   readonly progress = h("p", { class: "progress", testid: "progress", role: "status" });
@@ -29,8 +31,8 @@ export class Workbench {
   private readonly joinButton: HTMLButtonElement;
 
   constructor(catalogue: Catalogue, acts: WorkbenchActs) {
-    refill(this.clusters, ...catalogue.clusters.map((one) => h("option", { value: one.name, title: one.about }, `${one.name} (${one.machines} machines)`)));
-    refill(this.jobs, ...catalogue.jobs.map((one) => h("option", { value: one.name, title: one.about }, `${one.name} (${one.jobs.length} ${one.jobs.length === 1 ? "job" : "jobs"})`)));
+    refill(this.clusters, ...catalogue.clusters.map((one) => h("option", { value: one.name, title: one.about }, one.name)));
+    refill(this.jobs, ...catalogue.jobs.map((one) => h("option", { value: one.name, title: `${one.about} ${one.jobs.join(", ")}` }, one.name)));
     const times = [1, 2, 5, 10, 30, 60].filter((time) => time <= catalogue.limits.seconds);
     refill(this.seconds, ...times.map((time) => h("option", { value: String(time) }, `${time} s`)));
     this.seconds.value = String(times.includes(5) ? 5 : times[times.length - 1] ?? 1);
@@ -51,10 +53,10 @@ export class Workbench {
     });
     this.element = h("div", { class: "card workbench", testid: "workbench", role: "group", "aria-label": "What to plan" },
       h("div", { class: "group" }, h("label", { class: "label", for: "cluster-select" }, "Machines"), this.clusters,
-        h("button", { type: "button", class: "button", testid: "edit-cluster", on: { click: () => acts.edit("cluster") } }, "Edit…")),
+        tool("Edit the machines", "edit-cluster", PENCIL, () => acts.edit("cluster"))),
       h("div", { class: "group" }, h("label", { class: "label", for: "jobs-select" }, "Jobs"), this.jobs,
-        h("button", { type: "button", class: "button", testid: "edit-jobs", on: { click: () => acts.edit("jobs") } }, "Edit…")),
-      h("div", { class: "group" }, h("label", { class: "check" }, this.cheapest, "cheapest"), h("label", { class: "label" }, "in at most "), this.seconds,
+        tool("Edit the jobs", "edit-jobs", PENCIL, () => acts.edit("jobs"))),
+      h("div", { class: "group" }, h("label", { class: "check" }, this.cheapest, "cheapest"), h("span", { class: "label" }, "at most"), this.seconds,
         this.planButton, this.cancelButton),
       h("div", { class: "group grow" }, this.undoButton, this.redoButton, this.joinButton,
         h("button", { type: "button", class: "button", testid: "open-plan", on: { click: () => opened.click() } }, "Open plan…"), opened));

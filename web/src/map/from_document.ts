@@ -69,13 +69,15 @@ function placesOf(cluster: ClusterView): Map<string, readonly [number, number]> 
 function regionsOf(input: SceneInput): MapRegion[] {
   const machines = machinesOf(input);
   const places = placesOf(input.cluster);
-  const labels = input.cluster.regions.map((region) => region.label);
+  // What stands in brackets is for the panel; on the map room is dear.
+  const short = (label: string): string => label.replace(/\s*\(.*\)$/, "") || label;
+  const labels = input.cluster.regions.map((region) => short(region.label));
   return input.cluster.regions.filter((region) => machines.has(region.name)).map((region) => {
     const own = machines.get(region.name) ?? [];
     const [longitude, latitude] = places.get(region.name)!;
     // Two providers in one city: their own names tell them apart.
-    const label = region.label && labels.filter((other) => other === region.label).length === 1 ? region.label : region.name;
-    return { name: region.name, label, longitude, latitude, machines: own, about: regionAbout(label, own) };
+    const label = region.label && labels.filter((other) => other === short(region.label)).length === 1 ? short(region.label) : region.name;
+    return { name: region.name, label, longitude, latitude, machines: own, about: regionAbout(region.label || region.name, own) };
   });
 }
 

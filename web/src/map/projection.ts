@@ -1,6 +1,7 @@
 // From longitude and latitude to a flat world of fixed size; zooming is a transform on top of that.
 import { geoEqualEarth, geoInterpolate, geoPath, type GeoProjection } from "d3-geo";
 import type { GeoPermissibleObjects } from "d3-geo";
+import type { Feature, FeatureCollection, Geometry, Polygon } from "geojson";
 
 export const WORLD_WIDTH = 1000;
 export type Point = readonly [number, number];
@@ -19,10 +20,10 @@ export function centreLongitude(longitudes: readonly number[]): number {
       edge = (from + to) / 2;
     }
   });
-  // Where all places are near each other the gap is wide, and the usual picture of the world is the one people know.
+  // Where the edge of the usual picture of the world lies in the gap, too, that picture is the one people know.
   const usual = 10;
   const cut = (((usual + 180 - edge + 540) % 360) + 360) % 360 - 180;
-  if (widest > 180 || Math.abs(cut) < widest / 2 - 10) return usual;
+  if (Math.abs(cut) < widest / 2 - 10) return usual;
   return ((edge + 180 + 540) % 360) - 180;
 }
 
@@ -31,14 +32,15 @@ export function worldProjection(longitudes: readonly number[]): GeoProjection {
 }
 
 export interface WorldPaths {
-  readonly land: string;
+  /** One outline for each continent and island, so that a browser leaves out those that are not in sight. */
+  readonly land: readonly string[];
   readonly sphere: string;
   readonly graticule: string;
 }
 
-export function worldPaths(projection: GeoProjection, land: GeoPermissibleObjects, graticule: GeoPermissibleObjects): WorldPaths {
+export function worldPaths(projection: GeoProjection, land: readonly Polygon[], graticule: GeoPermissibleObjects): WorldPaths {
   const path = geoPath(projection).digits(2);
-  return { land: path(land) ?? "", sphere: path({ type: "Sphere" }) ?? "", graticule: path(graticule) ?? "" };
+  return { land: land.map((part) => path(part) ?? ""), sphere: path({ type: "Sphere" }) ?? "", graticule: path(graticule) ?? "" };
 }
 
 const SAMPLES = 40;
@@ -54,4 +56,13 @@ export function greatCircle(projection: GeoProjection, from: Point, to: Point): 
 /** Whether a line between two neighbouring points would run across the whole map, because the world's edge lies between. */
 export function crossesEdge(a: Point, b: Point): boolean {
   return Math.abs(a[0] - b[0]) > WORLD_WIDTH / 3;
+}
+
+/** The polygons of a feature or of several. */
+export function polygonsOf(land: Feature<Geometry> | FeatureCollection<Geometry>): Polygon[] {
+  const geometries = land.type === "FeatureCollection" ? land.features.map((one) => one.geometry) : [land.geometry];
+  return geometries.flatMap((geometry): Polygon[] => {
+    if (geometry.type === "Polygon") return [geometry];
+    return geometry.type === "MultiPolygon" ? geometry.coordinates.map((coordinates) => ({ type: "Polygon", coordinates })) : [];
+  });
 }

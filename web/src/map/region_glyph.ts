@@ -8,6 +8,8 @@ import type { MapMachine, MapRegion } from "./scene.ts";
 export interface Sizes {
   /** Pixels of one design pixel: larger on wide screens, smaller on narrow ones. */
   readonly unit: number;
+  /** Pixels of a label's text. */
+  readonly label: number;
   /** From a machine's memory to the radius of its dot. */
   readonly dot: (memory: number) => number;
 }
@@ -36,7 +38,7 @@ export class RegionGlyph {
     this.ringRadius = Math.min(34, 9 + 1.7 * Math.sqrt(region.machines.length)) * sizes.unit;
     this.whole = this.buildRing();
     this.label = s("text", { class: "region-label", "text-anchor": "middle" }, region.label);
-    this.label.style.fontSize = `${12 * sizes.unit}px`;
+    this.label.style.fontSize = `${sizes.label}px`;
     this.anchor.setAttribute("r", String(2 * sizes.unit));
     this.element = s("g", { class: "region", testid: "region", "data-region": region.name },
       this.leader, this.anchor, this.dots, this.whole, this.label);
@@ -56,7 +58,7 @@ export class RegionGlyph {
     this.element.dataset["expanded"] = String(wanted);
     this.dots.style.display = wanted ? "" : "none";
     this.whole.style.display = wanted ? "none" : "";
-    this.label.setAttribute("y", String(this.reach + 13 * this.sizes.unit));
+    this.label.setAttribute("y", String(this.reach + 1.08 * this.sizes.label));
     this.label.classList.toggle("pickable", wanted);
   }
 

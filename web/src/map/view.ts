@@ -1,6 +1,6 @@
 // The map: land, links, regions and machines, with zoom. Land is scaled as a picture; everything else keeps its size on the
 // screen and is placed anew for every frame, so that text stays readable and dots never cover each other.
-import { geoGraticule10, type GeoProjection } from "d3-geo";
+import { geoGraticule, type GeoProjection } from "d3-geo";
 import { select } from "d3-selection";
 import { scaleSqrt } from "d3-scale";
 import { zoom as d3zoom, zoomIdentity, type D3ZoomEvent, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
@@ -13,7 +13,7 @@ import { fitZoom, labelWidth } from "./fit.ts";
 import { spatialKeys } from "./keys.ts";
 import { LinkLine, shareBreaks } from "./link_lines.ts";
 import { makeRoom, type Spot } from "./packing.ts";
-import { WORLD_WIDTH, worldPaths, worldProjection, type Point } from "./projection.ts";
+import { polygonsOf, WORLD_WIDTH, worldPaths, worldProjection, type Point } from "./projection.ts";
 import { RegionGlyph, type Sizes } from "./region_glyph.ts";
 import { type Pick, type Scene } from "./scene.ts";
 import { Tooltip } from "./tooltip.ts";
@@ -59,7 +59,7 @@ export class WorldMap {
   width = 0;
   height = 0;
   private frame = 0;
-  private unit = 1;
+  private labelSize = 12;
   private places = new Map<string, Spot>();
 
   constructor(private readonly options: MapOptions) {
@@ -137,10 +137,10 @@ export class WorldMap {
 
   private get sizes(): Sizes {
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
-    const unit = rem * (this.width < 560 ? 0.78 : this.width < 900 ? 0.9 : 1);
+    const unit = rem * (this.width < 560 ? 0.66 : this.width < 900 ? 0.9 : 1);
     const memories = this.scene.regions.flatMap((region) => region.machines.map((machine) => machine.memory));
     const scale = scaleSqrt().domain([0, Math.max(1, ...memories)]).range([0, (memories.length <= FEW ? 12 : 8.5) * unit]);
-    return { unit, dot: (memory) => Math.max((memories.length <= FEW ? 6 : 4.5) * unit, scale(memory)) };
+    return { unit, label: Math.max(9.5 * rem, 12 * unit), dot: (memory) => Math.max((memories.length <= FEW ? 6 : 4.5) * unit, scale(memory)) };
   }
 
   private rebuild(newWorld: boolean): void {
@@ -148,19 +148,19 @@ export class WorldMap {
     if (newWorld || !this.ground.firstChild) {
       this.projection = worldProjection(regions.map((region) => region.longitude));
       const land = feature(this.options.land, this.options.land.objects["land"]!);
-      const paths = worldPaths(this.projection, land, geoGraticule10());
+      const paths = worldPaths(this.projection, polygonsOf(land), geoGraticule().step([30, 30])());
       refill(this.ground, s("path", { class: "sphere", d: paths.sphere }), s("path", { class: "graticule", d: paths.graticule }),
-        s("path", { class: "land", d: paths.land }));
+        s("g", { class: "land" }, ...paths.land.map((d) => s("path", { d }))));
     }
     const focused = (document.activeElement as SVGElement | null)?.dataset?.["machine"];
     const sizes = this.sizes;
-    this.unit = sizes.unit;
+    this.labelSize = sizes.label;
     const at = new Map(regions.map((r) => [r.name, this.projection([r.longitude, r.latitude]) ?? [0, 0] as [number, number]]));
     const points = [...at.values()];
     this.placed = regions.map((region, index) => {
       const own = points[index]!;
       const alone = points.reduce((least, other, j) => (j === index ? least : Math.min(least, Math.hypot(other[0] - own[0], other[1] - own[1]))), Infinity);
-      return { glyph: new RegionGlyph(region, this.marks, sizes), at: own, labelHalf: labelWidth(region.label, 12 * sizes.unit) / 2, alone };
+      return { glyph: new RegionGlyph(region, this.marks, sizes), at: own, labelHalf: labelWidth(region.label, sizes.label) / 2, alone };
     });
     const most = Math.max(0, ...links.map((link) => link.bytes));
     const breaks = shareBreaks(links.map((link) => link.share));
@@ -258,9 +258,9 @@ export class WorldMap {
       const near = at.x > -margin && at.y > -margin && at.x < this.width + margin && at.y < this.height + margin;
       place.glyph.expand(few || (near && k >= this.opensAt(place)));
       const reach = place.glyph.reach;
-      return { ...at, half: Math.max(reach, place.labelHalf) + 3, above: reach + 2, below: reach + 17 * this.unit };
+      return { ...at, half: Math.max(reach, place.labelHalf) + 3, above: reach + 2, below: reach + this.labelSize * 1.4 };
     });
-    const spots = boxes.length <= MANY_REGIONS ? makeRoom(boxes, this, boxes.length > 100 ? 14 : 60) : onScreen;
+    const spots = boxes.length <= MANY_REGIONS ? makeRoom(boxes, this, boxes.length > 100 ? 16 : 80) : onScreen;
     this.places = new Map();
     this.placed.forEach(({ glyph }, index) => {
       const spot = spots[index]!;

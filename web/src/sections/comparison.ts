@@ -21,6 +21,7 @@ export class Comparison {
       h("div", { class: "key", "aria-hidden": "true" },
         h("span", {}, h("i", { class: "swatch part compute" }), "computation"), h("span", {}, h("i", { class: "swatch part transfer" }), "communication")),
       h("div", { class: "bars-grid" }, ...jobs.map((job) => jobBars(job, comparison.bars.filter((bar) => bar.job === job), marks))),
+      systemList(comparison),
       comparison.notes.length > 0 && h("ul", { class: "plain-list" }, ...comparison.notes.map((note) => h("li", {}, note))),
       table<Bar>({
         title: "The comparison in numbers", testid: "comparison-table", rows: comparison.bars, columns: [
@@ -34,6 +35,13 @@ export class Comparison {
   }
 }
 
+/** What the short names of systems mean, by the comparison's own titles. */
+function systemList(comparison: ComparisonView): HTMLElement | null {
+  const systems = comparison.comparison["systems"] as Record<string, { title?: string }> | undefined;
+  const named = Object.entries(systems ?? {}).filter(([, system]) => system.title);
+  return named.length === 0 ? null : h("dl", { class: "fact-list systems" }, ...named.flatMap(([name, system]) => [h("dt", {}, name), h("dd", {}, system.title)]));
+}
+
 function whole(bar: Bar): number | null {
   return bar.computation === null ? null : bar.computation + (bar.communication ?? 0);
 }
@@ -43,17 +51,26 @@ function time(value: number | null): string {
 }
 
 function jobBars(job: string, bars: readonly Bar[], marks: Marks): HTMLElement {
-  const longest = Math.max(1e-12, ...bars.map((bar) => whole(bar) ?? 0));
+  const longest = longestShown(bars.map((bar) => whole(bar)));
   return h("figure", { class: "bars" }, h("h4", {}, badge(markOf(marks, job)), job), ...bars.map((bar) => row(bar, longest)));
+}
+
+/** The length that fills the width. One system that takes days would leave the others without a visible bar: bars beyond
+ * twelve times the shortest are cut, and drawn as cut. */
+export function longestShown(sums: readonly (number | null)[]): number {
+  const known = sums.filter((sum): sum is number => sum !== null && sum > 0);
+  const least = Math.min(...known);
+  return Math.max(1e-12, ...known.filter((sum) => sum <= 12 * least));
 }
 
 function row(bar: Bar, longest: number): HTMLElement {
   const sum = whole(bar);
-  const track = h("div", { class: `bar-track${sum === null ? " none" : ""}`, role: "img",
+  const cut = sum !== null && sum > longest * 1.001;
+  const track = h("div", { class: `bar-track${sum === null ? " none" : ""}${cut ? " cut-off" : ""}`, role: "img",
     "aria-label": sum === null ? "waits" : `computation ${time(bar.computation)}, communication ${time(bar.communication)}` });
   const part = (kind: "computation" | "communication"): Child => {
     const piece = h("span", { class: kind, title: `${kind} ${time(bar[kind])}` });
-    percent(piece, "width", (bar[kind] ?? 0) / longest);
+    percent(piece, "width", (bar[kind] ?? 0) / (cut ? sum : longest));
     return piece;
   };
   if (sum === null) track.append("the job waits");

@@ -94,7 +94,7 @@ function block(stage: StageView, index: number, mark: JobMark, say: (text: strin
     type: "button", class: "stage", testid: "stage", "data-machine-name": stage.machine, "aria-label": words,
     on: { click: () => onMachine(stage.machine), pointerenter: () => say(words), focus: () => say(words) },
   }, h("b", {}, stage.machine), h("span", {}, `${stage.gpus.length}×${stage.gpu}`),
-  h("span", {}, `${stage.first === stage.last ? "layer" : "layers"} ${range(stage.first, stage.last)}`), bar(used, used > 0.92));
+  h("span", {}, `${stage.first === stage.last ? "layer" : "layers"} ${range(stage.first, stage.last)}`), bar(used, used > 0.95));
   element.style.setProperty("--job", mark.colour);
   return element;
 }

@@ -40,11 +40,11 @@ export class Facts {
     if (pick?.kind === "machine") {
       const index = input.cluster.machines.findIndex((machine) => machine.name === pick.name);
       const machine = input.cluster.machines[index];
-      if (machine) return refill(this.element, ...machineFacts(input, machine, index), input.actions(pick));
+      if (machine) return refill(this.element, ...machineFacts(input, machine, index, input.actions(pick)));
     }
     if (pick?.kind === "link") {
       const link = input.cluster.links.find((one) => linkId(one.a, one.b) === pick.id);
-      if (link) return refill(this.element, ...linkFacts(input, link), input.actions(pick));
+      if (link) return refill(this.element, ...linkFacts(input, link, input.actions(pick)));
     }
     const words = pick?.kind === "job" ? input.document?.words.jobs[pick.name] : undefined;
     if (pick?.kind === "job") return refill(this.element, ...jobFacts(input, pick.name, words));
@@ -53,7 +53,7 @@ export class Facts {
   }
 }
 
-function machineFacts(input: FactsInput, machine: MachineView, index: number): Child[] {
+function machineFacts(input: FactsInput, machine: MachineView, index: number, actions: HTMLElement | null): Child[] {
   const job = input.document?.jobs[input.owner[index] ?? -1]?.name ?? null;
   const mark = markOf(input.marks, job);
   const stages = Object.entries(input.document?.cut ?? {}).flatMap(([name, cut]) => cut.pipelines.flatMap((pipeline, p) =>
@@ -68,6 +68,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number): C
       ["network", bandwidth(machine.network)],
       ["price", `${money(machine.price * 3600)} an hour`],
     ]),
+    actions,
     ...stages.slice(0, 12).map(({ name, p, s, stage }) => {
       const used = stage.memory_used === null ? null : stage.memory_used / stage.memory;
       return h("div", {},
@@ -75,7 +76,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number): C
         factList([
           ["layers", range(stage.first, stage.last)],
           ["GPUs", stage.gpus.join(", ")],
-          stage.memory_used !== null && ["memory", h("span", {}, `${bytes(stage.memory_used)} of ${bytes(stage.memory)}`, bar(used ?? 0, (used ?? 0) > 0.92))],
+          stage.memory_used !== null && ["memory", h("span", {}, `${bytes(stage.memory_used)} of ${bytes(stage.memory)}`, bar(used ?? 0, (used ?? 0) > 0.95))],
           stage.busy !== null && ["at work", h("span", {}, share(stage.busy), bar(stage.busy))],
           stage.forward !== null && stage.backward !== null && ["microbatch", `${seconds(stage.forward)} forward, ${seconds(stage.backward)} backward`],
         ]));
@@ -96,7 +97,7 @@ function peers(input: FactsInput, index: number): Child {
     [input.cluster.machines[other!]?.name ?? "", bytes(sent)])));
 }
 
-function linkFacts(input: FactsInput, link: LinkView): Child[] {
+function linkFacts(input: FactsInput, link: LinkView, actions: HTMLElement | null): Child[] {
   const rows = (input.document?.traffic.links ?? []).filter((row) => linkId(row.a, row.b) === linkId(link.a, link.b));
   return [
     h("h3", {}, `${link.a} – ${link.b}`),
@@ -105,6 +106,7 @@ function linkFacts(input: FactsInput, link: LinkView): Child[] {
       link.origin !== "blocked" && ["bandwidth", `${bandwidth(link.bandwidth)} a flow, ${link.bandwidth_origin}`],
       link.trunk !== null && ["trunk", `${bandwidth(link.trunk)} for all flows together`],
     ]),
+    actions,
     ...rows.map((row) => h("div", {}, h("h4", { class: "with-badge" }, badge(markOf(input.marks, row.job)), row.job), factList([
       ["activations", `${bytes(row.messages)} a step`],
       ["sums", `${bytes(row.sums)} a step`],

@@ -40,8 +40,7 @@ export class JobCards {
     const step = price?.step_s ?? null;
     const cost = price?.money_per_step?.total ?? null;
     card.append(
-      h("p", { class: "job-step" }, h("strong", {}, step === null ? "–" : seconds(step)), h("span", { class: "soft" }, "a step"),
-        this.change(whatif, name)),
+      h("p", { class: "job-step" }, h("strong", {}, step === null ? "–" : seconds(step)), this.change(whatif, name) ?? h("span", { class: "soft" }, "a step")),
       partsBar(words.step),
       h("p", { class: "job-facts" },
         price?.tokens_per_s ? h("span", {}, `${count(price.tokens_per_s)} tokens/s`) : null,

@@ -1,7 +1,7 @@
 // The timeline of one job at a time, and the same as a table.
 import type { HulkDocument, JobTimelineView, LiveStage } from "../contract.ts";
 import { TimelineView } from "../timeline/view.ts";
-import { KIND_COLOURS, KIND_NAMES, KINDS, readTimeline, rowIdle, rowSums, type Kind, type Row, type Timeline } from "../timeline/model.ts";
+import { KIND_COLOURS, KIND_NAMES, KINDS, kindsOf, readDetail, readTimeline, rowIdle, rowSums, type Kind, type Row, type Timeline } from "../timeline/model.ts";
 import { h, refill } from "../ui/dom.ts";
 import { plural, seconds, share } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
@@ -11,6 +11,8 @@ export class TimelineSection {
   readonly element = h("div", { class: "card timeline-card" });
   private readonly view = new TimelineView();
   private readonly select = h("select", { class: "select", testid: "timeline-job", "aria-label": "Job of the timeline" });
+  private readonly part = h("select", { class: "select", testid: "timeline-part", "aria-label": "Part of the step" },
+    h("option", { value: "whole" }, "the whole step"), h("option", { value: "detail" }, "its beginning in detail"));
   private readonly note = h("span", { class: "soft small" });
   private readonly tableBox = h("div");
   private readonly key = h("div", { class: "key" });
@@ -19,6 +21,7 @@ export class TimelineSection {
 
   constructor() {
     this.select.addEventListener("change", () => this.draw(this.select.value));
+    this.part.addEventListener("change", () => this.draw(this.select.value));
   }
 
   show(document: HulkDocument, marks: Marks, ask: HTMLElement | null): void {
@@ -33,7 +36,7 @@ export class TimelineSection {
     refill(this.select, ...jobs.map((job) => h("option", { value: job }, job)));
     const chosen = jobs.includes(before) ? before : jobs[0]!;
     this.select.value = chosen;
-    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.key, this.note), this.view.element, this.tableBox);
+    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.part, this.key, this.note), this.view.element, this.tableBox);
     this.draw(chosen);
   }
 
@@ -45,19 +48,21 @@ export class TimelineSection {
   private draw(job: string): void {
     const source = this.timelines[job];
     if (!source) return;
-    const timeline = readTimeline(job, source);
+    this.part.hidden = !source.detail;
+    const detail = this.part.value === "detail" ? readDetail(job, source) : null;
+    const timeline = detail ?? readTimeline(job, source);
     this.view.show(timeline, this.marks);
     const notes = [`${seconds(source.step)} a step`, plural(timeline.rows.length, "row")];
     if (source.rows_left_out > 0) notes.push(`${plural(source.rows_left_out, "row")} like these left out`);
-    if (source.resolution > 0) notes.push(`in pieces of ${seconds(source.resolution)}`);
+    if (source.resolution > 0 && !detail) notes.push(`in pieces of ${seconds(source.resolution)}`);
     this.note.textContent = notes.join(" · ");
-    const used = new Set(timeline.rows.flatMap((row) => [...new Set(row.source.kind)]));
+    const used = new Set(timeline.rows.flatMap(kindsOf));
     refill(this.key, ...KINDS.filter((kind) => used.has(kind)).map((kind) => {
       const swatch = h("i", { class: "swatch" });
       swatch.style.background = `var(${KIND_COLOURS[kind]})`;
       return h("span", {}, swatch, KIND_NAMES[kind]);
     }), h("span", {}, h("i", { class: "swatch part idle-time" }), "idle"));
-    refill(this.tableBox, this.table(timeline, [...used] as Kind[]));
+    refill(this.tableBox, this.table(timeline, [...used]));
   }
 
   private table(timeline: Timeline, kinds: readonly Kind[]): HTMLElement {

@@ -5,7 +5,7 @@ import type { LiveStage } from "../contract.ts";
 import { seconds } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { themeColour } from "../ui/theme.ts";
-import { firstAfter, KIND_COLOURS, kindOf, KINDS, type Kind, type Timeline, type View } from "./model.ts";
+import { firstAfter, KIND_COLOURS, kindOf, KINDS, type Kind, type Mix, type Timeline, type View } from "./model.ts";
 
 export interface Geometry {
   readonly width: number;
@@ -51,6 +51,12 @@ function shortened(pen: CanvasRenderingContext2D, text: string, width: number): 
   return `…${text.slice(from)}`;
 }
 
+/** Round times in the unit in which they are written. */
+export function timeTicks(view: View, most: number): number[] {
+  const unit = view.to >= 7200 ? 3600 : view.to >= 120 ? 60 : 1;
+  return scaleLinear().domain([view.from / unit, view.to / unit]).ticks(most).map((tick) => tick * unit);
+}
+
 export function draw(
   pen: CanvasRenderingContext2D, timeline: Timeline, view: View, geometry: Geometry, colours: Colours, over: Over,
 ): void {
@@ -62,7 +68,7 @@ export function draw(
   pen.font = `${font}px ${family}`;
   pen.textBaseline = "middle";
 
-  const ticks = x.ticks(Math.max(2, Math.floor((width - labels) / (font * 8))));
+  const ticks = timeTicks(view, Math.max(2, Math.floor((width - labels) / (font * 8))));
   pen.strokeStyle = colours.line;
   pen.lineWidth = 1;
   pen.beginPath();
@@ -82,12 +88,31 @@ export function draw(
   pen.fillStyle = colours.soft;
   pen.textAlign = "center";
   for (const tick of ticks) {
-    const text = seconds(tick);
+    const text = seconds(tick).replace(/\.0+ /, " ");
     const half = pen.measureText(text).width / 2;
     pen.fillText(text, Math.max(labels + half, Math.min(width - 8 - half, x(tick))), axis / 2);
   }
   pen.fillStyle = colours.line;
   pen.fillRect(0, axis - 1, width, 1);
+
+  /** Shares of every piece of time, one upon the other from the bottom: the height that is left is idle. */
+  function drawMix({ piece, shares }: Mix, top: number): void {
+    const tall = row - 4;
+    const pieces = Math.max(0, ...[...shares.values()].map((values) => values.length));
+    const until = Math.min(pieces, Math.ceil(view.to / piece));
+    for (let at = Math.max(0, Math.floor(view.from / piece)); at < until; at += 1) {
+      const left = Math.max(labels, x(at * piece));
+      const wide = Math.min(width - 8, x((at + 1) * piece)) - left + 0.4;
+      let bottom = top + row - 2;
+      for (const [kind, values] of shares) {
+        const high = tall * Math.min(1, values[at] ?? 0);
+        if (high <= 0) continue;
+        pen.fillStyle = colours.kinds[kind];
+        pen.fillRect(left, bottom - high, wide, high);
+        bottom -= high;
+      }
+    }
+  }
 
   function drawRow(index: number): void {
     const line = timeline.rows[index]!;
@@ -108,6 +133,7 @@ export function draw(
     pen.fillRect(labels, top + 2, width - 8 - labels, row - 4);
 
     const network = line.source.lane === "network";
+    if (line.mix) drawMix(line.mix, top);
     let painted = -1;
     let kind: Kind | null = null;
     for (let at = firstAfter(line, view.from); at < line.start.length; at += 1) {

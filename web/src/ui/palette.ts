@@ -12,10 +12,16 @@ export interface JobMark {
 
 export const IDLE: JobMark = { letter: "", colour: "var(--idle)", ink: "var(--ink)" };
 
-/** A, B, …, Z, AA, AB, … */
-export function letter(index: number): string {
-  const rest = Math.floor(index / 26);
-  return (rest > 0 ? letter(rest - 1) : "") + String.fromCharCode(65 + (index % 26));
+/** A letter for each name that reminds of it: its first one that no other has yet, else the next free in the alphabet. */
+export function letters(names: readonly string[]): string[] {
+  const taken = new Set<string>();
+  return names.map((name, index) => {
+    const own = [...name.toUpperCase()].filter((sign) => sign >= "A" && sign <= "Z");
+    const alphabet = Array.from({ length: 26 }, (_, at) => String.fromCharCode(65 + at));
+    const free = [...own, ...alphabet].find((sign) => !taken.has(sign)) ?? String(index + 1);
+    taken.add(free);
+    return free;
+  });
 }
 
 function luminance(hex: string): number {
@@ -31,15 +37,18 @@ export function inkOn(hex: string): string {
   return 1.05 / (luminance(hex) + 0.05) >= 4.5 ? "#ffffff" : "#111111";
 }
 
-export function jobMark(index: number): JobMark {
-  const colour = OKABE_ITO[index % OKABE_ITO.length] ?? OKABE_ITO[0];
-  return { letter: letter(index), colour, ink: inkOn(colour) };
+export function jobColour(index: number): string {
+  return OKABE_ITO[index % OKABE_ITO.length] ?? OKABE_ITO[0];
 }
 
 export type Marks = ReadonlyMap<string, JobMark>;
 
 export function marksOf(jobs: readonly string[]): Marks {
-  return new Map(jobs.map((name, index) => [name, jobMark(index)]));
+  const signs = letters(jobs);
+  return new Map(jobs.map((name, index) => {
+    const colour = jobColour(index);
+    return [name, { letter: signs[index] ?? "", colour, ink: inkOn(colour) }];
+  }));
 }
 
 export function markOf(marks: Marks, job: string | null): JobMark {

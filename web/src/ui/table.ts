@@ -39,7 +39,8 @@ export function sorted<Row>(rows: readonly Row[], column: Column<Row>, direction
 /** Tabs and line breaks inside a cell become spaces, so that a row stays a row. */
 export function asTsv<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): string {
   const cell = (text: string): string => text.replace(/[\t\r\n]+/g, " ");
-  const lines = [columns.map((column) => cell(column.name)), ...rows.map((row) => columns.map((c) => cell(c.text(row))))];
+  const named = columns.filter((column) => column.name !== "");
+  const lines = [named.map((column) => cell(column.name)), ...rows.map((row) => named.map((c) => cell(c.text(row))))];
   return lines.map((line) => line.join("\t")).join("\n") + "\n";
 }
 
@@ -68,7 +69,7 @@ export function table<Row>(options: TableOptions<Row>): HTMLElement {
 
   const body = h("tbody");
   const heads = columns.map((column, index) => h("th", { scope: "col", class: column.numeric && "number" },
-    h("button", { type: "button", class: "sort", on: { click: () => sortBy(index) } },
+    column.name !== "" && h("button", { type: "button", class: "sort", on: { click: () => sortBy(index) } },
       column.name, h("span", { class: "arrow", "aria-hidden": "true" }))));
   const more = h("button", { type: "button", class: "button", on: { click: () => { shown = Infinity; draw(); } } });
   const foot = h("p", { class: "more" }, more);
