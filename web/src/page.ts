@@ -90,7 +90,7 @@ export class Page {
       h("header", { class: "topbar" },
         h("h1", { class: "wordmark" }, logo(), "Hulk"), this.what, this.nav,
         h("div", { class: "topbar-end" }, this.downloads, themeButton())),
-      this.controls, this.status, this.notes, this.jobs.element, mapSection, ...this.planned, tables, this.tail);
+      h("main", {}, this.controls, this.status, this.notes, this.jobs.element, mapSection, ...this.planned, tables, this.tail));
   }
 
   use(extras: Extras): void {
@@ -138,6 +138,11 @@ export class Page {
     for (const part of this.planned) part.hidden = true;
     refill(this.nav);
     window.document.documentElement.dataset["ready"] = "preview";
+  }
+
+  /** Nothing chosen: the panel tells of the whole. */
+  rest(): void {
+    this.choose(null);
   }
 
   private get owner(): readonly number[] {

@@ -13,6 +13,7 @@ import { WhatIfBar } from "./whatif.ts";
 import { OWN, Workbench } from "./workbench.ts";
 
 const HASH = "#plan=";
+const LONGER = 5; // seconds; jobs that lost nothing are then planned anew, too
 
 export async function startServe(page: Page): Promise<void> {
   const catalogue = await get<Catalogue>("/api/catalogue");
@@ -48,6 +49,7 @@ class Serve {
       drop: (index) => this.safely(() => this.change(this.changes.filter((_, at) => at !== index))),
       keep: () => this.safely(() => this.keep()),
       replan: () => this.safely(() => this.replan()),
+      longer: () => this.safely(() => this.replan([], LONGER)),
       discard: () => this.safely(() => this.change([])),
     });
     this.problem.hidden = true;
@@ -234,7 +236,7 @@ class Serve {
       title: "Machines that join", testid: "editor-join", limit: this.catalogue.limits.bytes, action: "Add them",
       help: "Machines as in a cluster file; for instance in a region that is there already.",
       text: `machines:\n  - {name: new-1, region: ${this.document?.cluster.regions[0]?.name ?? "zurich"}, gpu: ${this.catalogue.gpu_types[0] ?? "h100"}, gpus: 8, network: 25 Gbit/s}\n`,
-      use: (text) => this.change([...this.changes, { kind: "join", text }]),
+      use: (text) => this.replan([{ kind: "join", text }]),
     });
   }
 
@@ -245,10 +247,19 @@ class Serve {
     await this.arrive(plan);
   }
 
-  private async replan(): Promise<void> {
+  /** Plans again after what was tried. Machines that were moved by hand are kept there first, and the planner goes on from
+   * that; machines that join can only be planned with, not priced. */
+  private async replan(joined: readonly Change[] = [], seconds?: number): Promise<void> {
     const now = this.steps.place;
     if (!now) return;
-    const { plan } = await this.task<{ plan: string }>("Planning again", `/api/plans/${encodeURIComponent(now.plan)}/replan`, { changes: now.changes, horizon: "24 h", seconds: 1.5 });
+    let from = now.plan;
+    let changes: readonly Change[] = [...now.changes, ...joined];
+    if (now.changes.some((change) => change.kind === "move")) {
+      from = (await post<{ plan: string }>(`/api/plans/${encodeURIComponent(from)}/keep`, { changes: now.changes })).plan;
+      changes = joined;
+    }
+    const { plan } = await this.task<{ plan: string }>("Planning again", `/api/plans/${encodeURIComponent(from)}/replan`, { changes, ...(seconds === undefined ? {} : { seconds }) });
+    this.page.rest();
     await this.arrive(plan);
     const lines = this.document?.replan?.lines ?? [];
     if (lines[0]) announce(lines[0]);

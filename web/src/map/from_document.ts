@@ -57,12 +57,15 @@ function regionAbout(label: string, machines: readonly MapMachine[]): string {
   return `${label}\n${plural(machines.length, "machine")}\n${[...counts].map(([job, n]) => `${n} ${job}`).join(", ")}`;
 }
 
-/** Regions of which nobody said where they are stand in a row in the far south. */
+/** Regions of which nobody said where they are stand in a row to the south of the others. */
 function placesOf(cluster: ClusterView): Map<string, readonly [number, number]> {
-  const unknown = cluster.regions.filter((region) => region.latitude === null || region.longitude === null);
+  const known = cluster.regions.filter((region) => region.latitude !== null && region.longitude !== null);
+  const unknown = cluster.regions.filter((region) => !known.includes(region));
+  const middle = known.reduce((sum, region) => sum + (region.longitude ?? 0) / known.length, 0);
+  const south = Math.max(-55, Math.min(40, ...known.map((region) => region.latitude ?? 0)) - 12);
   return new Map(cluster.regions.map((region) => {
     if (region.latitude !== null && region.longitude !== null) return [region.name, [region.longitude, region.latitude]];
-    return [region.name, [-120 + 240 * (unknown.indexOf(region) + 1) / (unknown.length + 1), -47]];
+    return [region.name, [middle + 14 * (unknown.indexOf(region) - (unknown.length - 1) / 2), south]];
   }));
 }
 
@@ -70,14 +73,17 @@ function regionsOf(input: SceneInput): MapRegion[] {
   const machines = machinesOf(input);
   const places = placesOf(input.cluster);
   // What stands in brackets is for the panel; on the map room is dear.
-  const short = (label: string): string => label.replace(/\s*\(.*\)$/, "") || label;
+  const short = (label: string): string => {
+    const text = label.replace(/\s*\(.*\)$/, "") || label;
+    return text.length > 30 ? `${text.slice(0, 29)}…` : text;
+  };
   const labels = input.cluster.regions.map((region) => short(region.label));
   return input.cluster.regions.filter((region) => machines.has(region.name)).map((region) => {
     const own = machines.get(region.name) ?? [];
     const [longitude, latitude] = places.get(region.name)!;
     // Two providers in one city: their own names tell them apart.
     const label = region.label && labels.filter((other) => other === short(region.label)).length === 1 ? short(region.label) : region.name;
-    return { name: region.name, label, longitude, latitude, machines: own, about: regionAbout(region.label || region.name, own) };
+    return { name: region.name, label, longitude, latitude, machines: own, about: regionAbout(region.label || region.name, own) + (region.latitude === null ? "\nnobody said where it is" : "") };
   });
 }
 

@@ -4,7 +4,7 @@ import { bytes, share } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { badge } from "../ui/badge.ts";
 import { shareBreaks, shareColour } from "./link_lines.ts";
-import type { Scene } from "./scene.ts";
+import { FEW, type Scene } from "./scene.ts";
 
 const item = (...children: (Node | string)[]): HTMLElement => h("span", { class: "legend-item" }, ...children);
 
@@ -39,6 +39,8 @@ export function legend(scene: Scene, marks: Marks, onBlocked: (shown: boolean) =
     h("span", { class: "legend-group" },
       ...[...marks].map(([job, mark]) => item(badge(mark), job)),
       idle && item(h("span", { class: "badge idle-badge", "aria-hidden": "true" }), "idle")),
+    memories.length > FEW && item(s("svg", { width: 18, viewBox: "0 0 18 18", "aria-hidden": "true" },
+      s("circle", { class: "ring-key", cx: 9, cy: 9, r: 6.5 })), "ring: a region's machines by job; zoom in for each"),
     largest > 0 && h("span", { class: "legend-group" },
       item(s("svg", { width: 40, viewBox: "0 0 40 20", "aria-hidden": "true" },
         s("circle", { class: "size", cx: 8, cy: 10, r: 5 }), s("circle", { class: "size", cx: 28, cy: 10, r: 9.5 })),

@@ -83,7 +83,7 @@ export class RegionGlyph {
     for (const machine of this.order) counts.set(machine.job, (counts.get(machine.job) ?? 0) + 1);
     const slices = [...counts].map(([job, amount]) => ({ colour: markOf(this.marks, job).colour, amount }));
     const letters = [...counts.keys()].map((job) => markOf(this.marks, job).letter).filter(Boolean).slice(0, 3).join(" ");
-    const number = s("text", { class: "ring-count", "text-anchor": "middle", dy: letters ? "0em" : "0.35em" },
+    const number = s("text", { class: "ring-count", "text-anchor": "middle", "aria-hidden": "true", dy: letters ? "0em" : "0.35em" },
       this.region.machines.length.toLocaleString("en"));
     number.style.fontSize = `${10.5 * this.sizes.unit}px`;
     const names = s("text", { class: "ring-letters", "text-anchor": "middle", dy: "1.05em", "aria-hidden": "true" }, letters);

@@ -41,6 +41,9 @@ export interface MapLink {
   readonly about: string;
 }
 
+/** Up to so many machines are always drawn one by one. */
+export const FEW = 150;
+
 export interface Scene {
   readonly regions: readonly MapRegion[];
   readonly links: readonly MapLink[];

@@ -15,11 +15,9 @@ import { LinkLine, shareBreaks } from "./link_lines.ts";
 import { makeRoom, type Spot } from "./packing.ts";
 import { polygonsOf, WORLD_WIDTH, worldPaths, worldProjection, type Point } from "./projection.ts";
 import { RegionGlyph, type Sizes } from "./region_glyph.ts";
-import { type Pick, type Scene } from "./scene.ts";
+import { FEW, type Pick, type Scene } from "./scene.ts";
 import { Tooltip } from "./tooltip.ts";
 
-/** Up to so many machines are always drawn one by one. */
-const FEW = 150;
 /** Beyond so many regions nobody makes room: the frame would take too long. */
 const MANY_REGIONS = 250;
 
@@ -223,7 +221,11 @@ export class WorldMap {
     const { x, y, k } = this.transform;
     const [low, high] = this.zoomer.scaleExtent();
     const next = Math.max(low, Math.min(high, k * factor));
-    const [cx, cy] = [this.width / 2, this.height / 2];
+    // Around what is chosen, where that is in sight; else around the middle.
+    const chosen = this.placed.find(({ glyph }) => glyph.element.querySelector(".chosen"));
+    const spot = chosen && this.places.get(chosen.glyph.region.name);
+    const inSight = spot && spot.x > 0 && spot.y > 0 && spot.x < this.width && spot.y < this.height;
+    const [cx, cy] = inSight ? [spot.x, spot.y] : [this.width / 2, this.height / 2];
     this.moved = true;
     this.go(zoomIdentity.translate(cx - (cx - x) * next / k, cy - (cy - y) * next / k).scale(next), true);
   }

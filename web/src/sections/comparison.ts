@@ -52,7 +52,7 @@ function time(value: number | null): string {
 
 function jobBars(job: string, bars: readonly Bar[], marks: Marks): HTMLElement {
   const longest = longestShown(bars.map((bar) => whole(bar)));
-  return h("figure", { class: "bars" }, h("h4", {}, badge(markOf(marks, job)), job), ...bars.map((bar) => row(bar, longest)));
+  return h("figure", { class: "bars" }, h("h3", {}, badge(markOf(marks, job)), job), ...bars.map((bar) => row(bar, longest)));
 }
 
 /** The length that fills the width. One system that takes days would leave the others without a visible bar: bars beyond

@@ -15,7 +15,7 @@ export class Cut {
   show(document: HulkDocument, marks: Marks, onMachine: (name: string) => void, onExplain: (() => void) | null): void {
     const blocks = document.jobs.filter(({ name }) => document.words.jobs[name]).map(({ name }) => {
       const words = document.words.jobs[name]!;
-      return h("article", { class: "card cut-job", "data-job": name },
+      return h("article", { class: "card cut-job", "data-job": name, "aria-label": name },
         h("header", {}, h("h3", {}, badge(markOf(marks, name)), name), h("span", { class: "soft" }, words.headline)),
         wordsList(name, words, onExplain),
         pipelines(document.cut[name]?.pipelines ?? [], markOf(marks, name), onMachine));
@@ -91,7 +91,7 @@ function block(stage: StageView, index: number, mark: JobMark, say: (text: strin
   const words = stageWords(stage, index);
   const used = stage.memory_used === null ? 0 : stage.memory_used / stage.memory;
   const element = h("button", {
-    type: "button", class: "stage", testid: "stage", "data-machine-name": stage.machine, "aria-label": words,
+    type: "button", class: "stage", testid: "stage", "data-machine-name": stage.machine, title: words,
     on: { click: () => onMachine(stage.machine), pointerenter: () => say(words), focus: () => say(words) },
   }, h("b", {}, stage.machine), h("span", {}, `${stage.gpus.length}×${stage.gpu}`),
   h("span", {}, `${stage.first === stage.last ? "layer" : "layers"} ${range(stage.first, stage.last)}`), bar(used, used > 0.95));

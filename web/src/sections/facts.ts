@@ -59,7 +59,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
   const stages = Object.entries(input.document?.cut ?? {}).flatMap(([name, cut]) => cut.pipelines.flatMap((pipeline, p) =>
     pipeline.stages.map((stage, s) => ({ name, p, s, stage })).filter(({ stage }) => stage.machine === machine.name)));
   return [
-    h("h3", {}, job ? badge(mark) : null, machine.name),
+    h("h2", {}, job ? badge(mark) : null, machine.name),
     factList([
       ["job", job ?? "idle"],
       ["region", machine.region],
@@ -72,7 +72,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
     ...stages.slice(0, 12).map(({ name, p, s, stage }) => {
       const used = stage.memory_used === null ? null : stage.memory_used / stage.memory;
       return h("div", {},
-        h("h4", {}, `${name}, pipeline ${p + 1}, stage ${s + 1}`),
+        h("h3", {}, `${name}, pipeline ${p + 1}, stage ${s + 1}`),
         factList([
           ["layers", range(stage.first, stage.last)],
           ["GPUs", stage.gpus.join(", ")],
@@ -93,21 +93,21 @@ function peers(input: FactsInput, index: number): Child {
   const found = pairs.bytes.map((sent, at) => ({ sent, other: pairs.a[at] === index ? pairs.b[at] : pairs.b[at] === index ? pairs.a[at] : undefined }))
     .filter(({ other }) => other !== undefined).sort((a, b) => b.sent - a.sent).slice(0, 6);
   if (found.length === 0) return null;
-  return h("div", {}, h("h4", {}, "Bytes a step with"), factList(found.map(({ sent, other }) =>
+  return h("div", {}, h("h3", {}, "Bytes a step with"), factList(found.map(({ sent, other }) =>
     [input.cluster.machines[other!]?.name ?? "", bytes(sent)])));
 }
 
 function linkFacts(input: FactsInput, link: LinkView, actions: HTMLElement | null): Child[] {
   const rows = (input.document?.traffic.links ?? []).filter((row) => linkId(row.a, row.b) === linkId(link.a, link.b));
   return [
-    h("h3", {}, `${link.a} – ${link.b}`),
+    h("h2", {}, `${link.a} – ${link.b}`),
     factList([
       link.origin === "blocked" ? ["state", "blocked: nothing passes"] : ["latency", `${link.latency === null ? "–" : seconds(link.latency)} one way, ${link.origin}`],
       link.origin !== "blocked" && ["bandwidth", `${bandwidth(link.bandwidth)} a flow, ${link.bandwidth_origin}`],
       link.trunk !== null && ["trunk", `${bandwidth(link.trunk)} for all flows together`],
     ]),
     actions,
-    ...rows.map((row) => h("div", {}, h("h4", { class: "with-badge" }, badge(markOf(input.marks, row.job)), row.job), factList([
+    ...rows.map((row) => h("div", {}, h("h3", { class: "with-badge" }, badge(markOf(input.marks, row.job)), row.job), factList([
       ["activations", `${bytes(row.messages)} a step`],
       ["sums", `${bytes(row.sums)} a step`],
       row.cost !== null && ["costs", h("span", {}, `${share(row.cost)} of the step`, bar(row.cost))],
@@ -122,13 +122,13 @@ function regionFacts(input: FactsInput, name: string): Child[] {
   const gpus = machines.reduce((sum, { machine }) => sum + machine.gpus, 0);
   const shown = machines.slice(0, 60);
   return [
-    h("h3", {}, region?.label || name),
+    h("h2", {}, region?.label || name),
     factList([
-      ["machines", plural(machines.length, "machine")],
+      ["machines", String(machines.length)],
       ["GPUs", String(gpus)],
       region !== undefined && region.egress > 0 && ["egress", `${money(region.egress * 1e9)} a GB`],
     ]),
-    h("ul", { class: "plain-list" }, ...shown.map(({ machine, index }) => {
+    h("ul", { class: "button-list" }, ...shown.map(({ machine, index }) => {
       const job = input.document?.jobs[input.owner[index] ?? -1]?.name ?? null;
       return h("li", {}, h("button", { type: "button", class: "button quiet", on: { click: () => input.onPick({ kind: "machine", name: machine.name }) } },
         job ? badge(markOf(input.marks, job)) : null, machine.name, h("span", { class: "soft" }, `${machine.gpus}×${machine.gpu}`)));
@@ -141,7 +141,7 @@ function jobFacts(input: FactsInput, name: string, words: JobWords | undefined):
   const job = input.document?.jobs.find((one) => one.name === name);
   const reason = input.document?.words.cannot_run[name] ?? input.document?.words.waiting[name];
   return [
-    h("h3", {}, badge(markOf(input.marks, name)), name),
+    h("h2", {}, badge(markOf(input.marks, name)), name),
     words ? h("p", {}, words.headline) : h("p", { class: "refused" }, reason ?? ""),
     words ? h("div", {}, partsBar(words.step), partsKey(words.step)) : null,
     factList([
@@ -155,14 +155,14 @@ function jobFacts(input: FactsInput, name: string, words: JobWords | undefined):
       job && ["batch", `${job.global_batch.toLocaleString("en-US")} sequences of ${job.sequence.toLocaleString("en-US")} tokens, ${job.precision}, ${job.optimizer}`],
     ]),
     words?.would_help && words.would_help.length > 0
-      ? h("div", {}, h("h4", {}, "Would help"), h("ul", { class: "plain-list" }, ...words.would_help.map((help) => h("li", {}, help)))) : null,
+      ? h("div", {}, h("h3", {}, "Would help"), h("ul", { class: "plain-list" }, ...words.would_help.map((help) => h("li", {}, help)))) : null,
   ];
 }
 
 /** What holds up each job, in one sentence each. */
 function bottlenecks(input: FactsInput, document: HulkDocument): Child {
   const rows = Object.entries(document.words.jobs);
-  return rows.length === 0 ? null : h("div", {}, h("h4", {}, "Bottlenecks"), h("ul", { class: "bottlenecks" }, ...rows.map(([name, words]) =>
+  return rows.length === 0 ? null : h("div", {}, h("h3", {}, "Bottlenecks"), h("ul", { class: "bottlenecks" }, ...rows.map(([name, words]) =>
     h("li", {}, badge(markOf(input.marks, name)), h("span", {}, words.bottleneck)))));
 }
 
@@ -183,7 +183,9 @@ function overview(input: FactsInput): Child[] {
   const gpus = cluster.machines.reduce((sum, machine) => sum + machine.gpus, 0);
   const notes = document?.words.notes ?? [];
   return [
-    h("h3", {}, cluster.name),
+    document?.replan ? h("div", { testid: "replan-lines" }, h("h2", {}, "What changes"),
+      h("ul", { class: "replan-lines" }, ...document.replan.lines.map((line) => h("li", {}, line)))) : null,
+    h("h2", {}, cluster.name),
     cluster.about ? clamped(cluster.about) : null,
     factList([
       ["machines", String(cluster.machines.length)],
