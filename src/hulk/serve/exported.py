@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hulk.domain.gpu import Precision
 from hulk.errors import InputError
 from hulk.export import TARGETS
 from hulk.export.whole import Launch, export_jobs
@@ -27,7 +28,9 @@ def export_zip(recipe: Recipe, shown: Shown, to: str) -> bytes:
     chosen = choose_jobs(shown.plan, shown.jobs, None)
     if not chosen:
         raise InputError("no job of this plan trains, so there is nothing to export")
-    settings = Settings(data=DATA)
+    # Workers have no loss scaling, which fp16 needs: jobs that name it train in the other format of that size.
+    half = any(job.precision is Precision.FP16 for job in chosen)
+    settings = Settings(data=DATA, precision="bf16" if half else None)
     with TemporaryDirectory() as folder:
         files = (_file(recipe.cluster, folder, "cluster"), _file(recipe.jobs, folder, "jobs"))
         made = export_jobs(target, shown.plan, shown.cluster, chosen, Launch(files, HostList(), settings))

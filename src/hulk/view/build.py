@@ -87,6 +87,7 @@ def document_of(shown: Shown, price: PlanPrice, extras: Extras = Extras()) -> Do
     """All that the page shows of a plan with its price."""
     names = [job.name for job in shown.jobs]
     prepared = shown.prepared()
+    steps = {name: its.step for name, its in price.jobs.items() if isinstance(its, JobPrice)}
     used = {
         pair(shown.cluster.machine(a.machine).region, shown.cluster.machine(b.machine).region)
         for own in shown.plan.jobs.values()
@@ -103,7 +104,7 @@ def document_of(shown: Shown, price: PlanPrice, extras: Extras = Extras()) -> Do
         price=plain_json(price_json(price, shown.engine.headroom)),
         owner=owners(shown.plan, shown.cluster, names),
         cut={name: _cut(own, price.jobs.get(name), shown.cluster) for name, own in shown.plan.jobs.items()},
-        traffic=traffic_view(prepared, shown.cluster, names, shown.compute),
+        traffic=traffic_view(prepared, shown.cluster, names, steps),
         words=plan_words(shown.plan, price, shown.cluster, shown.jobs, extras.whatifs, extras.notes),
         timeline=None if extras.simulation is None else timeline_view(extras.simulation, dict(shown.plan.jobs)),
         comparison=extras.comparison,

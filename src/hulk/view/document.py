@@ -118,8 +118,8 @@ class CutView(TypedDict):
 
 class LinkTraffic(TypedDict):
     """What a job sends over the link of two regions (a = b: inside one) in a step: bytes of activations and their
-    gradients, and of sums over replicas. `cost` is the share of its step that would be saved if this link took no time
-    (null: not looked at)."""
+    gradients, and of sums over replicas. `cost` is the share of its step in which the busiest connection over the link
+    is at work: the messages of one pipeline between two machines one way, or sums (null: the job cannot run)."""
 
     job: str
     a: str
