@@ -69,6 +69,8 @@ export class Page {
   private job: string | null = null;
   private overlay: Overlay = NO_OVERLAY;
   private extras: Extras = READ_ONLY;
+  /** Whether blocked links are drawn. */
+  private blocked = true;
 
   constructor(root: HTMLElement, land: Topology) {
     this.map = new WorldMap({
@@ -97,10 +99,6 @@ export class Page {
     this.extras = extras;
   }
 
-  get shown(): HulkDocument | null {
-    return this.document;
-  }
-
   /** Draws a document, with a what-if or a running job laid over it. */
   show(document: HulkDocument, overlay: Overlay = NO_OVERLAY): void {
     const another = this.document !== document;
@@ -121,6 +119,13 @@ export class Page {
     for (const part of this.planned) part.hidden = false;
     refill(this.nav, ...SECTIONS.map(([id, name]) => h("a", { href: `#${id}` }, name)));
     window.document.documentElement.dataset["ready"] = document.saved?.id ?? "report";
+  }
+
+  /** Lays something over the document that is shown: only the map, the cards and marks change. */
+  lay(overlay: Overlay): void {
+    this.overlay = overlay;
+    this.drawMap();
+    if (overlay.measured) this.timeline.measure(overlay.measured);
   }
 
   /** Draws machines without a plan: what somebody is about to plan on. */
@@ -162,7 +167,10 @@ export class Page {
       traffic: document?.traffic.links ?? [], lost: this.overlay.lost, busy: this.overlay.busy,
     });
     this.map.draw(scene, this.marks);
-    refill(this.legendBox, legend(scene, this.marks, (shown) => this.map.element.classList.toggle("hide-blocked", !shown)));
+    refill(this.legendBox, legend(scene, this.marks, this.blocked, (shown) => {
+      this.blocked = shown;
+      this.map.element.classList.toggle("hide-blocked", !shown);
+    }));
     this.map.highlight(this.job);
     this.map.choose(this.pick);
     this.drawFacts();

@@ -29,6 +29,8 @@ async function ask(method: string, path: string, body?: unknown): Promise<Respon
       method,
       headers: { "X-Hulk": "1", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
+      // A task is also cancelled by somebody who leaves the page.
+      keepalive: method === "DELETE",
     });
   } catch {
     throw new Problem(0, { message: "the server does not answer", where: null, hint: "is `hulk serve` still running?" });

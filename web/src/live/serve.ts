@@ -6,6 +6,7 @@ import { announce } from "../ui/announce.ts";
 import { h } from "../ui/dom.ts";
 import { actionsFor } from "./actions.ts";
 import { Cancelled, follow, get, post, Problem, remove } from "./api.ts";
+import { Background } from "./background.ts";
 import { openEditor } from "./editor.ts";
 import { fileMenu } from "./files.ts";
 import { Steps, type Place } from "./steps.ts";
@@ -31,6 +32,7 @@ class Serve {
   private cluster: Source = { name: "" };
   private jobs: Source = { name: "" };
   private cancelTask: (() => void) | null = null;
+  private readonly background = new Background();
   /** Counts requests, so that a late answer to an old one is not drawn over a newer one. */
   private turn = 0;
 
@@ -72,11 +74,20 @@ class Serve {
       askTimeline: () => h("span", { testid: "timeline-wait" }, "It is being played…"),
       askComparison: () => h("button", { type: "button", class: "button primary", testid: "compare-button", on: { click: () => this.safely(() => this.compare()) } }, "Compare with every baseline"),
     });
+    document.addEventListener("keydown", (event) => this.shortcut(event));
     const { clusters, jobs } = this.catalogue;
     this.workbench.choose((clusters.find((one) => one.name === "hulk47") ?? clusters[0])?.name ?? "", (jobs.find((one) => one.name === "paper4") ?? jobs[0])?.name ?? "");
     const wanted = location.hash.startsWith(HASH) ? decodeURIComponent(location.hash.slice(HASH.length)) : null;
     await this.safely(() => (wanted ? this.arrive(wanted) : this.preview()));
     await this.safely(() => this.listPlans());
+  }
+
+  /** Ctrl+Z and Ctrl+Shift+Z, except where somebody writes. */
+  private shortcut(event: KeyboardEvent): void {
+    const writing = (event.target as Element).closest("input, textarea, dialog");
+    if (writing || event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    void this.safely(() => this.visit(event.shiftKey ? this.steps.redo() : this.steps.undo(this.parent)));
   }
 
   private get changes(): readonly Change[] {
@@ -150,6 +161,8 @@ class Serve {
   }
 
   private async task<T>(name: string, path: string, body: unknown): Promise<T> {
+    // What a person waits for goes before what nobody asked for yet.
+    this.background.stop();
     const { task } = await post<{ task: string }>(path, body);
     this.workbench.busy(true);
     this.whatifBar.busy(true);
@@ -271,25 +284,24 @@ class Serve {
     const { comparison } = await this.task<{ comparison: ComparisonView }>("Comparing", `/api/plans/${encodeURIComponent(plan)}/compare`, {});
     this.add(plan, (document) => ({ ...document, comparison }));
     announce(comparison.verdict);
+    void this.complete(plan);
   }
 
   /** Asks for what a document still lacks, behind the scenes: the timeline, then what would help. */
   private async complete(plan: string): Promise<void> {
     const path = `/api/plans/${encodeURIComponent(plan)}`;
-    const quiet = { say: () => undefined };
     try {
-      if (this.document?.timeline === null) {
-        const { task } = await post<{ task: string }>(`${path}/timeline`, {});
-        const { timeline } = await follow<{ timeline: Record<string, JobTimelineView> }>(task, quiet);
-        this.add(plan, (document) => ({ ...document, timeline }));
-      }
-      if (this.steps.place?.plan !== plan) return;
-      if (Object.values(this.document?.words.jobs ?? {}).some((words) => words.would_help === null)) {
-        const { task } = await post<{ task: string }>(`${path}/explain`, {});
-        const { would_help: helps } = await follow<{ would_help: Record<string, string[]> }>(task, quiet);
-        this.add(plan, (document) => ({ ...document, words: { ...document.words, jobs: Object.fromEntries(Object.entries(document.words.jobs).map(
-          ([job, words]) => [job, { ...words, would_help: helps[job] ?? words.would_help }])) } }));
-      }
+      await this.background.start(plan, async (ask) => {
+        if (this.document?.timeline === null) {
+          const { timeline } = await ask<{ timeline: Record<string, JobTimelineView> }>(`${path}/timeline`);
+          this.add(plan, (document) => ({ ...document, timeline }));
+        }
+        if (Object.values(this.document?.words.jobs ?? {}).some((words) => words.would_help === null)) {
+          const { would_help: helps } = await ask<{ would_help: Record<string, string[]> }>(`${path}/explain`);
+          this.add(plan, (document) => ({ ...document, words: { ...document.words, jobs: Object.fromEntries(Object.entries(document.words.jobs).map(
+            ([job, words]) => [job, { ...words, would_help: helps[job] ?? words.would_help }])) } }));
+        }
+      });
     } catch (error) {
       // The plan stands without these; the status line says so, nothing else is disturbed.
       announce(error instanceof Problem ? `Timeline: ${error.message}` : String(error), "bad");

@@ -1,10 +1,10 @@
 // Watching a run: its loss, its steps beside what was predicted, and how busy every stage is.
 import type { Live, LiveStage } from "../contract.ts";
-import { Page, type Overlay } from "../page.ts";
+import { type Overlay, type Page } from "../page.ts";
 import { announce } from "../ui/announce.ts";
 import { h, percent, refill } from "../ui/dom.ts";
 import { seconds, share } from "../ui/format.ts";
-import { table } from "../ui/table.ts";
+import { tableView, type TableView } from "../ui/table.ts";
 import { get } from "./api.ts";
 import { Curve } from "./curve.ts";
 
@@ -25,11 +25,11 @@ class Watch {
   private readonly loss = new Curve("Loss", "live-loss", [{ name: "loss", colour: "--compute" }], (value) => value.toPrecision(4));
   private readonly times = new Curve("Seconds a step", "live-seconds",
     [{ name: "measured", colour: "--compute" }, { name: "predicted", colour: "--transfer", dashed: true }], seconds);
-  private readonly stages = h("div", { class: "wide" });
+  private readonly stages = stageTable();
   private drawn = 0;
 
   constructor(private readonly page: Page, first: Live) {
-    page.notes.append(h("section", { class: "card watch", testid: "live", "aria-label": "The run" }, this.state, this.loss.element, this.times.element, this.stages));
+    page.notes.append(h("section", { class: "card watch", testid: "live", "aria-label": "The run" }, this.state, this.loss.element, this.times.element, h("div", { class: "wide" }, this.stages.element)));
     if (first.document) page.show(first.document, overlay(first));
     this.show(first);
   }
@@ -45,13 +45,12 @@ class Watch {
     this.loss.draw([live.loss.map(([step]) => step), live.loss.map(([, loss]) => loss)]);
     const { predicted } = live;
     this.times.draw([live.seconds.map(([step]) => step), live.seconds.map(([, time]) => time), live.seconds.map(() => predicted)]);
-    refill(this.stages, stageTable(live.stages));
+    this.stages.update(live.stages);
     // The map is drawn anew at most every second: busy shares do not change faster than people see.
     const now = performance.now();
-    const shown = this.page.shown;
-    if (shown && now - this.drawn > 1000) {
+    if (now - this.drawn > 1000) {
       this.drawn = now;
-      this.page.show(shown, overlay(live));
+      this.page.lay(overlay(live));
     }
   }
 }
@@ -68,9 +67,9 @@ function overlay(live: Live): Overlay {
   };
 }
 
-function stageTable(stages: readonly LiveStage[]): HTMLElement {
-  return table<LiveStage>({
-    title: "Stages, now", testid: "live-table", rows: stages, first: 60, columns: [
+function stageTable(): TableView<LiveStage> {
+  return tableView<LiveStage>({
+    title: "Stages, now", testid: "live-table", rows: [], first: 60, columns: [
       { name: "pipeline", text: (stage) => String(stage.pipeline + 1), by: (stage) => stage.pipeline, numeric: true },
       { name: "stage", text: (stage) => String(stage.stage + 1), by: (stage) => stage.stage, numeric: true },
       { name: "machine", text: (stage) => stage.machine },

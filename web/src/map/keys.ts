@@ -51,7 +51,8 @@ export function spatialKeys(figure: SVGSVGElement, selector: string, choose: (el
     const all = shown();
     const from = here ? middle(here) : middle(figure);
     const others = all.filter((element) => element !== here);
-    const next = here ? others[nearest(others.map(middle), from, direction)] : others[0];
+    // The first arrow goes to a machine or a region; lines between them come after.
+    const next = here ? others[nearest(others.map(middle), from, direction)] : others.find((element) => !element.matches(".link"));
     next?.focus({ preventScroll: true });
   });
 }

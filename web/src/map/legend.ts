@@ -26,14 +26,14 @@ function shareKey(scene: Scene): HTMLElement | null {
   }));
 }
 
-export function legend(scene: Scene, marks: Marks, onBlocked: (shown: boolean) => void): HTMLElement {
+export function legend(scene: Scene, marks: Marks, blockedShown: boolean, onBlocked: (shown: boolean) => void): HTMLElement {
   const kinds = new Set(scene.links.map((link) => link.kind));
   const memories = scene.regions.flatMap((region) => region.machines.map((machine) => machine.memory));
   const largest = Math.max(0, ...memories);
   const traffic = scene.links.some((link) => link.bytes > 0);
   const idle = scene.regions.some((region) => region.machines.some((machine) => machine.job === null));
   const blocked = h("input", { type: "checkbox", testid: "show-blocked" });
-  blocked.checked = true;
+  blocked.checked = blockedShown;
   blocked.addEventListener("change", () => onBlocked(blocked.checked));
   return h("div", { class: "legend", testid: "legend" },
     h("span", { class: "legend-group" },

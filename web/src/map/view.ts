@@ -340,6 +340,7 @@ export class WorldMap {
     };
     this.svg.addEventListener("pointerover", show);
     this.svg.addEventListener("focusin", show);
+    this.svg.addEventListener("focusout", () => this.tooltip.hide());
     this.svg.addEventListener("pointerleave", () => {
       this.tooltip.hide();
       this.hint.classList.remove("shown");

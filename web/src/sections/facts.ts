@@ -3,7 +3,7 @@ import type { ClusterView, HulkDocument, JobWords, LinkView, MachineView } from 
 import { linkId } from "../map/from_document.ts";
 import type { Pick } from "../map/scene.ts";
 import { badge } from "../ui/badge.ts";
-import { h, percent, refill, type Child } from "../ui/dom.ts";
+import { h, percent, refillKeepingFocus as refill, type Child } from "../ui/dom.ts";
 import { bandwidth, bytes, count, money, plural, range, seconds, share } from "../ui/format.ts";
 import { markOf, type Marks } from "../ui/palette.ts";
 import { partsBar, partsKey } from "./parts.ts";

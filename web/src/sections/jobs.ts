@@ -1,7 +1,7 @@
 // One card for every job: how long a step takes and where the time goes. Also where a dragged machine is dropped.
 import type { HulkDocument, WhatIf } from "../contract.ts";
 import { badge } from "../ui/badge.ts";
-import { h, refill } from "../ui/dom.ts";
+import { h, refillKeepingFocus } from "../ui/dom.ts";
 import { count, money, plural, seconds } from "../ui/format.ts";
 import { markOf, type Marks } from "../ui/palette.ts";
 import { partsBar } from "./parts.ts";
@@ -16,7 +16,7 @@ export class JobCards {
     const idle = document.owner.filter((owner) => owner < 0).length;
     const idleCard = h("div", { class: "card idle-card", testid: "job", "data-job": "", "data-drop-job": "" },
       h("strong", {}, `${plural(idle, "machine")} idle`), h("span", { title: document.words.idle ?? "" }, document.words.idle ?? ""));
-    refill(this.element, ...cards, idleCard);
+    refillKeepingFocus(this.element, ...cards, idleCard);
   }
 
   private card(document: HulkDocument, marks: Marks, name: string, chosen: string | null, whatif: WhatIf | null): HTMLElement {
@@ -24,7 +24,7 @@ export class JobCards {
     const mine = document.jobs.findIndex((job) => job.name === name);
     const machines = document.owner.filter((owner) => owner === mine).length;
     const title = h("button", {
-      type: "button", class: "job-name", "aria-pressed": String(chosen === name), title: "Show this job alone, and its words",
+      type: "button", class: "job-name", testid: "job-name", "data-job": name, "aria-pressed": String(chosen === name), title: "Show this job alone, and its words",
       on: { click: () => this.onJob(name) },
     }, badge(markOf(marks, name)), h("span", {}, name));
     const card = h("article", {

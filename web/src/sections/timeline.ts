@@ -36,7 +36,7 @@ export class TimelineSection {
     refill(this.select, ...jobs.map((job) => h("option", { value: job }, job)));
     const chosen = jobs.includes(before) ? before : jobs[0]!;
     this.select.value = chosen;
-    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.part, this.key, this.note), this.view.element, this.tableBox);
+    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.part, this.key, this.note, this.view.buttons), this.view.element, this.tableBox);
     this.draw(chosen);
   }
 

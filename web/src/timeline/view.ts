@@ -27,6 +27,7 @@ function about(row: Row, span: number, time: number): string {
 
 export class TimelineView {
   readonly element: HTMLElement;
+  readonly buttons: HTMLElement;
   private readonly canvas = h("canvas", { class: "timeline-canvas", testid: "timeline", "aria-hidden": "true" });
   private readonly spacer = h("div", { class: "timeline-spacer" });
   private readonly box: HTMLElement;
@@ -47,12 +48,11 @@ export class TimelineView {
     }, this.canvas, this.spacer);
     const button = (name: string, testid: string, path: string, act: () => void): HTMLButtonElement =>
       h("button", { type: "button", class: "button icon-button", "aria-label": name, title: name, testid, on: { click: act } }, icon(path));
-    this.element = h("div", { class: "timeline" }, this.box,
-      h("div", { class: "timeline-buttons", role: "group", "aria-label": "Zoom of the timeline" },
-        button("Zoom in", "timeline-in", "M12 5v14M5 12h14", () => this.zoom(2)),
-        button("Zoom out", "timeline-out", "M5 12h14", () => this.zoom(0.5)),
-        button("Whole step", "timeline-fit", "M3 12h18M3 12l4-4M3 12l4 4M21 12l-4-4M21 12l-4 4", () => this.whole())),
-      this.tooltip.element);
+    this.buttons = h("div", { class: "group timeline-buttons", role: "group", "aria-label": "Zoom of the timeline" },
+      button("Zoom in", "timeline-in", "M12 5v14M5 12h14", () => this.zoom(2)),
+      button("Zoom out", "timeline-out", "M5 12h14", () => this.zoom(0.5)),
+      button("Whole step", "timeline-fit", "M3 12h18M3 12l4-4M3 12l4 4M21 12l-4-4M21 12l-4 4", () => this.whole()));
+    this.element = h("div", { class: "timeline" }, this.box, this.tooltip.element);
     this.listen();
     new ResizeObserver(() => this.ask()).observe(this.box);
     onThemeChange(() => {

@@ -57,6 +57,16 @@ export function refill(parent: Element, ...children: Child[]): void {
   append(parent, children);
 }
 
+/** Replaces what an element holds; the focus stays on the part with the same test id and job, if there is one again. */
+export function refillKeepingFocus(parent: Element, ...children: Child[]): void {
+  const focused = parent.contains(document.activeElement) ? document.activeElement as HTMLElement : null;
+  const [id, job] = [focused?.dataset["testid"], focused?.dataset["job"]];
+  refill(parent, ...children);
+  if (!focused || id === undefined) return;
+  const again = [...parent.querySelectorAll<HTMLElement>(`[data-testid="${CSS.escape(id)}"]`)].find((one) => one.dataset["job"] === job);
+  again?.focus({ preventScroll: true });
+}
+
 /** Sets a length through the CSSOM, which a policy against inline styles allows. */
 export function percent(element: HTMLElement, property: "width" | "left", share: number): void {
   element.style[property] = `${(100 * Math.max(0, Math.min(1, share))).toFixed(3)}%`;

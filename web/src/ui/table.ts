@@ -60,9 +60,20 @@ async function copy(text: string): Promise<boolean> {
   }
 }
 
+export interface TableView<Row> {
+  readonly element: HTMLElement;
+  /** Other rows in the same order of columns, sorted as a person has chosen. */
+  readonly update: (rows: readonly Row[]) => void;
+}
+
 export function table<Row>(options: TableOptions<Row>): HTMLElement {
+  return tableView(options).element;
+}
+
+export function tableView<Row>(options: TableOptions<Row>): TableView<Row> {
   const { columns } = options;
-  let rows = [...options.rows];
+  let given = options.rows;
+  let rows = [...given];
   let sortedBy = -1;
   let direction: Direction = 1;
   let shown = options.first ?? Infinity;
@@ -86,7 +97,7 @@ export function table<Row>(options: TableOptions<Row>): HTMLElement {
     if (!column) return;
     direction = sortedBy === index ? (direction === 1 ? -1 : 1) : column.numeric ? -1 : 1;
     sortedBy = index;
-    rows = sorted(options.rows, column, direction);
+    rows = sorted(given, column, direction);
     heads.forEach((head, at) => {
       if (at === index) head.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
       else head.removeAttribute("aria-sort");
@@ -115,10 +126,18 @@ export function table<Row>(options: TableOptions<Row>): HTMLElement {
     more.textContent = `Show all ${rows.length.toLocaleString("en")} rows`;
   }
 
+  function update(others: readonly Row[]): void {
+    given = others;
+    const column = columns[sortedBy];
+    rows = column ? sorted(given, column, direction) : [...given];
+    draw();
+  }
+
   draw();
-  return h("div", { class: "table-box", testid: options.testid },
+  const element = h("div", { class: "table-box", testid: options.testid },
     h("div", { class: "table-head" }, h("h3", {}, options.title), copyButton),
     h("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": options.title },
       h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body)),
     foot);
+  return { element, update };
 }
