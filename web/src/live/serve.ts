@@ -202,7 +202,8 @@ class Serve {
     const document = await get<HulkDocument>(`/api/plans/${encodeURIComponent(plan)}`);
     this.steps.go({ plan, changes: [] });
     this.draw(document, null);
-    announce(document.saved?.how ? `Planned: ${document.saved.how}` : "Planned");
+    const how = document.saved?.how || "planned";
+    announce(how.charAt(0).toUpperCase() + how.slice(1));
     await this.listPlans();
     void this.complete(plan);
   }

@@ -18,6 +18,8 @@ import { RegionGlyph, type Sizes } from "./region_glyph.ts";
 import { FEW, type Pick, type Scene } from "./scene.ts";
 import { Tooltip } from "./tooltip.ts";
 
+/** A region with more machines stays a ring: its table of machines is easier to read than so many dots. */
+const MANY_DOTS = 1500;
 /** Beyond so many regions nobody makes room: the frame would take too long. */
 const MANY_REGIONS = 250;
 
@@ -258,7 +260,7 @@ export class WorldMap {
     const boxes = this.placed.map((place, index) => {
       const at = onScreen[index]!;
       const near = at.x > -margin && at.y > -margin && at.x < this.width + margin && at.y < this.height + margin;
-      place.glyph.expand(few || (near && k >= this.opensAt(place)));
+      place.glyph.expand(few || (near && place.glyph.region.machines.length <= MANY_DOTS && k >= this.opensAt(place)));
       const reach = place.glyph.reach;
       return { ...at, half: Math.max(reach, place.labelHalf) + 3, above: reach + 2, below: reach + this.labelSize * 1.4 };
     });

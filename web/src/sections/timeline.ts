@@ -1,5 +1,5 @@
 // The timeline of one job at a time, and the same as a table.
-import type { HulkDocument, JobTimelineView, LiveStage } from "../contract.ts";
+import type { HulkDocument, JobTimelineView, LiveStage, StageView } from "../contract.ts";
 import { TimelineView } from "../timeline/view.ts";
 import { KIND_COLOURS, KIND_NAMES, KINDS, kindsOf, readDetail, readTimeline, rowIdle, rowSums, type Kind, type Row, type Timeline } from "../timeline/model.ts";
 import { h, refill } from "../ui/dom.ts";
@@ -17,6 +17,7 @@ export class TimelineSection {
   private readonly tableBox = h("div");
   private readonly key = h("div", { class: "key" });
   private timelines: Record<string, JobTimelineView> = {};
+  private cut: HulkDocument["cut"] = {};
   private marks: Marks = new Map();
 
   constructor() {
@@ -27,9 +28,10 @@ export class TimelineSection {
   show(document: HulkDocument, marks: Marks, ask: HTMLElement | null): void {
     this.marks = marks;
     this.timelines = document.timeline ?? {};
+    this.cut = document.cut;
     const jobs = Object.keys(this.timelines);
     if (jobs.length === 0) {
-      refill(this.element, h("div", { class: "empty" }, ask ? "One step, event by event." : "No timeline in this document.", ask));
+      refill(this.element, h("div", { class: `empty${ask ? " waiting" : ""}` }, ask ? "One step, event by event." : "No timeline in this document.", ask));
       return;
     }
     const before = this.select.value;
@@ -54,7 +56,10 @@ export class TimelineSection {
     this.view.show(timeline, this.marks);
     const notes = [`${seconds(source.step)} a step`, plural(timeline.rows.length, "row")];
     if (source.rows_left_out > 0) notes.push(`${plural(source.rows_left_out, "row")} like these left out`);
-    if (source.resolution > 0 && !detail) notes.push(`in pieces of ${seconds(source.resolution)}`);
+    const mixed = timeline.rows.some((row) => row.mix !== null);
+    const coarse = source.resolution > 0 && !detail && !mixed;
+    if (coarse) notes.push(`every ${seconds(source.resolution)} shows what took most of it`);
+    else if (mixed && !detail) notes.push(`shares of every ${seconds(source.resolution)}`);
     this.note.textContent = notes.join(" · ");
     const used = new Set(timeline.rows.flatMap(kindsOf));
     refill(this.key, ...KINDS.filter((kind) => used.has(kind)).map((kind) => {
@@ -62,7 +67,31 @@ export class TimelineSection {
       swatch.style.background = `var(${KIND_COLOURS[kind]})`;
       return h("span", {}, swatch, KIND_NAMES[kind]);
     }), h("span", {}, h("i", { class: "swatch part idle-time" }), "idle"));
-    refill(this.tableBox, this.table(timeline, [...used]));
+    refill(this.tableBox, coarse ? this.busyTable(timeline) : this.table(timeline, [...used]));
+  }
+
+  /** Where the timeline shows only what took most of each piece, sums over it would be wrong: how busy stages are comes from
+   * the price then. */
+  private busyTable(timeline: Timeline): HTMLElement {
+    const pipelines = this.cut[timeline.job]?.pipelines ?? [];
+    const rows = timeline.rows.filter((row) => row.source.lane === "compute").map(({ source }) => {
+      const stages = (pipelines[source.pipeline]?.stages ?? []).filter((stage) => stage.slot === source.slot);
+      const sum = (of: (stage: StageView) => number | null): number => stages.reduce((all, stage) => all + (of(stage) ?? 0), 0);
+      return { source, busy: sum((stage) => stage.busy), forward: sum((stage) => stage.forward), backward: sum((stage) => stage.backward), send: sum((stage) => stage.send) };
+    });
+    type Line = (typeof rows)[number];
+    const time = (name: string, of: (line: Line) => number): Column<Line> => ({ name, text: (line) => seconds(of(line)), by: of, numeric: true });
+    return table<Line>({
+      title: "The timeline in numbers, for one microbatch", testid: "timeline-table", rows, first: 12, columns: [
+        { name: "pipeline", text: ({ source }) => String(source.pipeline + 1), by: ({ source }) => source.pipeline, numeric: true },
+        { name: "stage", text: ({ source }) => String(source.slot + 1), by: ({ source }) => source.slot, numeric: true },
+        { name: "machine", text: ({ source }) => source.machine },
+        { name: "GPUs", text: ({ source }) => source.gpus.join(", ") },
+        time("forward", (line) => line.forward), time("backward", (line) => line.backward), time("transfer", (line) => line.send),
+        { name: "at work", text: (line) => share(line.busy), by: (line) => line.busy, numeric: true },
+        { name: "idle", text: (line) => share(1 - line.busy), by: (line) => 1 - line.busy, numeric: true },
+      ],
+    });
   }
 
   private table(timeline: Timeline, kinds: readonly Kind[]): HTMLElement {

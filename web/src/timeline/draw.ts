@@ -5,7 +5,7 @@ import type { LiveStage } from "../contract.ts";
 import { seconds } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { themeColour } from "../ui/theme.ts";
-import { firstAfter, KIND_COLOURS, kindOf, KINDS, type Kind, type Mix, type Timeline, type View } from "./model.ts";
+import { firstAfter, KIND_COLOURS, kindOf, KINDS, shortName, type Kind, type Mix, type Timeline, type View } from "./model.ts";
 
 export interface Geometry {
   readonly width: number;
@@ -43,12 +43,14 @@ export interface Over {
   readonly current: number;
 }
 
-/** Shortens a text to a width, keeping its end: names of one region differ there. */
-function shortened(pen: CanvasRenderingContext2D, text: string, width: number): string {
-  if (pen.measureText(text).width <= width) return text;
-  let from = 1;
-  while (from < text.length && pen.measureText(`…${text.slice(from)}`).width > width) from += 1;
-  return `…${text.slice(from)}`;
+/** The first of some names that fits a width, else the beginning of the last. */
+function fitting(pen: CanvasRenderingContext2D, names: readonly string[], width: number): string {
+  const whole = names.find((name) => pen.measureText(name).width <= width);
+  if (whole !== undefined) return whole;
+  const last = names[names.length - 1] ?? "";
+  let until = last.length - 1;
+  while (until > 1 && pen.measureText(`${last.slice(0, until)}…`).width > width) until -= 1;
+  return `${last.slice(0, until)}…`;
 }
 
 /** Round times in the unit in which they are written. */
@@ -128,7 +130,7 @@ export function draw(
     }
     pen.fillStyle = colours.ink;
     pen.textAlign = "left";
-    pen.fillText(shortened(pen, line.name, labels - 22), 14, top + row / 2);
+    pen.fillText(fitting(pen, [line.name, shortName(line.source)], labels - 22), 14, top + row / 2);
     pen.fillStyle = colours.idle;
     pen.fillRect(labels, top + 2, width - 8 - labels, row - 4);
 

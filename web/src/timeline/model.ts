@@ -50,6 +50,11 @@ export function rowName(row: TimelineRow): string {
   return `${row.pipeline + 1}.${row.slot + 1}  ${row.machine}  ${lane}`;
 }
 
+/** Pipeline, stage and machine: where there is little room, a network is told by its thinner band. */
+export function shortName(row: TimelineRow): string {
+  return `${row.pipeline + 1}.${row.slot + 1} ${row.machine}`;
+}
+
 export function readTimeline(job: string, view: JobTimelineView): Timeline {
   const rows = view.rows.map((source) => {
     const n = source.at.length >> 1;

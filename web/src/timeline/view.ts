@@ -78,7 +78,7 @@ export class TimelineView {
     const width = this.box.clientWidth;
     const row = Math.round(this.rem * (this.timeline.rows.length > 40 ? 1 : 1.35));
     return {
-      width, height: this.box.clientHeight, labels: Math.min(this.rem * 13, width * 0.3), axis: Math.round(this.rem * 1.7), row,
+      width, height: this.box.clientHeight, labels: Math.min(this.rem * 13, Math.max(width * 0.3, this.rem * 8)), axis: Math.round(this.rem * 1.7), row,
       scroll: this.box.scrollTop, font: Math.min(this.rem * 0.78, row * 0.82),
     };
   }
