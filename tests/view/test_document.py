@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -47,7 +48,7 @@ def test_it_is_json_and_has_what_the_price_has(shown, document):
 
 
 def test_the_words_are_those_of_the_terminal(document):
-    screen = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    screen = Console(width=200, record=True, file=io.StringIO())
     render_plan(document["words"], screen)
     printed = screen.export_text()
     for told in document["words"]["jobs"].values():
