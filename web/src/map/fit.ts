@@ -10,8 +10,8 @@ export function fitZoom(points: readonly Point[], width: number, height: number)
   const ys = world.map((point) => point[1]);
   const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
   // Glyphs and labels keep their size, so the margin is in pixels of the screen.
-  const marginX = Math.min(80, width * 0.12);
-  const marginY = Math.min(70, height * 0.15);
+  const marginX = Math.min(40 + width * 0.045, width * 0.12);
+  const marginY = Math.min(40 + height * 0.055, height * 0.15);
   const k = Math.min((width - 2 * marginX) / Math.max(1, right - left), (height - 2 * marginY) / Math.max(1, bottom - top), CLOSEST);
   return { k, x: width / 2 - k * (left + right) / 2, y: height / 2 - k * (top + bottom) / 2 };
 }
