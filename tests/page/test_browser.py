@@ -24,7 +24,9 @@ FLAGS = [
 ]  # fmt: skip
 PICTURES = os.environ.get("HULK_PICTURES")
 LIMIT = 20_000  # milliseconds; what is awaited comes much sooner
-COUNTS = {name: len({s["machine"] for p in job["pipelines"] for s in p["stages"]}) for name, job in EXAMPLE["jobs"].items()}
+COUNTS = {
+    name: len({s["machine"] for p in job["pipelines"] for s in p["stages"]}) for name, job in EXAMPLE["jobs"].items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,9 @@ def test_planning_in_the_browser(page):
         body["options"] = {**body.get("options", {}), "seconds": 5, "evaluations": 200}
         route.continue_(post_data=json.dumps(body))
 
-    page.route(re.compile(r"/api/plans$"), lambda route: fewer(route) if route.request.method == "POST" else route.continue_())
+    page.route(
+        re.compile(r"/api/plans$"), lambda route: fewer(route) if route.request.method == "POST" else route.continue_()
+    )
     before = ready(page)
     page.locator(by("cluster-select")).select_option("hulk47")
     page.locator(by("jobs-select")).select_option("paper4")

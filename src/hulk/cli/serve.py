@@ -74,29 +74,15 @@ def token_for(host: str) -> str | None:
 
 def listen(app: App, host: str, port: int, token: str | None, *, open_it: bool) -> None:
     """Serve an app until Ctrl-C, and say where it is."""
-    import socket
     import webbrowser
 
-    import uvicorn
+    from hulk.serve.background import address_of, listening, server_of
 
-    from hulk.errors import InputError
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        sock = socket.create_server((host, port), family=family, backlog=256)
-    except OSError as error:
-        raise InputError(
-            f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another --port"
-        ) from None
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{sock.getsockname()[1]}/"
-    typer.echo(f"the page: {address}" + (f"?token={token}" if token else ""))
+    sock = listening(host, port)
+    address = address_of(host, sock) + (f"?token={token}" if token else "")
+    typer.echo(f"the page: {address}")
     if token and host not in _LOOPBACK:
         typer.echo("warning: this is not encrypted; put it behind TLS, or reach it through ssh -L", err=True)
-    if open_it and not webbrowser.open(address + (f"?token={token}" if token else "")):
+    if open_it and not webbrowser.open(address):
         typer.echo("warning: no browser was found; open the address yourself", err=True)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_keep_alive=30, limit_concurrency=512,
-        h11_max_incomplete_event_size=64 * 1024, ws="none", server_header=False, timeout_graceful_shutdown=2,
-    )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[sock])
+    server_of(app).run(sockets=[sock])

@@ -36,27 +36,18 @@ def make_app(
     *,
     limits: Limits = Limits(),  # noqa: B008  frozen
     token: str | None = None,
-    live: LiveSource | None = None,
 ) -> App:
-    """The page as an ASGI app. `token`: what everyone must know, None where only this machine can ask; `live`: a
-    running job to show instead of plans."""
-    server = Server(
-        history,
-        Pool(2, waiting=limits.waiting, patience=limits.patience),
-        Tasks(waiting=limits.waiting),
-        limits,
-    )
+    """The page of plans as an ASGI app. `token`: what everyone must know; None where only this machine can ask."""
+    quick = Pool(2, waiting=limits.waiting, patience=limits.patience)
+    server = Server(history, quick, Tasks(waiting=limits.waiting), limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
-        starting = None
-        if live is None:
-            starting = asyncio.create_task(server.pool.start())
-            server.tasks.start()
+        starting = asyncio.create_task(server.pool.start())
+        server.tasks.start()
         yield
-        if starting is not None:
-            await starting
+        await starting
         await server.tasks.close()
         server.pool.close()
 
@@ -65,15 +56,19 @@ def make_app(
         description="Plans, prices and what-ifs, as the command line answers them.",
     )  # fmt: skip
     _answer_errors(app)
-    app.include_router(_page("serve" if live is None else "live"))
-    if live is None:
-        app.include_router(catalogue_routes(server))
-        app.include_router(plans_routes(server))
-        app.include_router(downloads_routes(server))
-        app.include_router(tasks_routes(server))
-    else:
-        app.include_router(live_routes(live))
+    for router in (_page("serve"), catalogue_routes(server), plans_routes(server), downloads_routes(server)):
+        app.include_router(router)
+    app.include_router(tasks_routes(server))
     return Guard(app, limits, token)
+
+
+def make_live_app(live: LiveSource, *, token: str | None = None) -> App:
+    """The page of a running job as an ASGI app."""
+    app = FastAPI(title="Hulk", version=__version__, docs_url=None, redoc_url=None)
+    _answer_errors(app)
+    app.include_router(_page("live"))
+    app.include_router(live_routes(live))
+    return Guard(app, Limits(), token)
 
 
 def history_path() -> str:
