@@ -81,7 +81,7 @@ def test_the_timeline_has_every_pass_once(shown, document):
             assert len(spans) == len(row["kind"]) == len(row["micro"])
 
 
-def test_a_long_timeline_shows_what_took_most(shown, monkeypatch):
+def test_a_long_timeline_shows_everything_as_often_as_it_took_time(shown, monkeypatch):
     monkeypatch.setattr("hulk.view.timeline._MOST_SPANS", 10)
     monkeypatch.setattr("hulk.view.timeline._MOST_SHOWN", 10_000)
     simulation = shown.simulation()
@@ -91,7 +91,7 @@ def test_a_long_timeline_shows_what_took_most(shown, monkeypatch):
         drawn = sum(sum(row["at"][1::2]) for row in rows) * job["unit"]
         assert job["resolution"] > 0.0
         assert all(len(row["kind"]) <= 1000 for row in rows)
-        assert drawn == pytest.approx(exact, rel=0.15)
+        assert drawn == pytest.approx(exact, rel=0.02)
 
 
 def test_jobs_that_do_not_run_are_told(shown):

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -100,6 +100,7 @@ class _Replanner:
         self.deadline = time.monotonic() + effort.time_limit
         self.network = network
         self.tried: list[Option] = []
+        self._changes: dict[str, Changes] = {}
         places = Places.of(scene.every)
         self.spaces = {
             job.name: JobSpace(
@@ -111,10 +112,11 @@ class _Replanner:
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
-    @cached_property
-    def changes(self) -> dict[str, Changes]:
-        """What can be done to each job's pipelines."""
-        return dict(zip(self.spaces, changes_of(list(self.spaces.values())), strict=True))
+    def changes(self, job: str) -> Changes:
+        """What can be done to a job's pipelines; made when it is asked for, since tables take a while."""
+        if job not in self._changes:
+            self._changes[job] = changes_of([self.spaces[job]])[0]
+        return self._changes[job]
 
     def best(self, stay: Option, *, widely: bool) -> Option:
         """The best of all ways; not `widely`, of those that leave most as it is."""
@@ -136,7 +138,7 @@ class _Replanner:
             number = self.scene.number
             lost = [number[name] for name in old.machines if name in self.scene.lost]
             free = [number[name] for name in spare]
-            ways = repairs(self.changes[job.name], skeleton_of(old, self.scene.every), lost, free)
+            ways = repairs(self.changes(job.name), skeleton_of(old, self.scene.every), lost, free)
             options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
@@ -183,7 +185,7 @@ class _Replanner:
         made: list[Option | None] = []
         if own is not None:
             free = [self.scene.number[name] for name in spare]
-            ways = growths(self.changes[job.name], skeleton_of(own, self.scene.every), free, rng)
+            ways = growths(self.changes(job.name), skeleton_of(own, self.scene.every), free, rng)
             made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
         if own is None or job.name in self.weighty:
             made.append(self._anew(option, job, spare))

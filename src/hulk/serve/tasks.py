@@ -17,7 +17,7 @@ from hulk.serve.messages import TaskState
 from hulk.serve.pool import BusyError, FaultError, answered, context, follow_parent, problem_of, result_of
 
 _KEPT = 256  # tasks that are over and can still be asked about
-_NICE = 10  # long work makes way for quick questions
+_NICE = 10  # long work makes way for what people wait for
 _GRACE = 90.0  # seconds beyond its own limit after which a task is ended
 _ALIVE = 10.0  # seconds between signs of life on a connection where nothing happens
 _LANES = {"replan": "short", "timeline": "short", "trace": "long", "plan": "long", "explain": "long", "compare": "long"}
@@ -219,7 +219,8 @@ def _do(kind: str, arguments: tuple[Any, ...], out: Connection, life: Connection
     from hulk.serve.work import LONG
 
     follow_parent(life)
-    os.nice(_NICE)
+    if _LANES[kind] == "long":
+        os.nice(_NICE)
 
     def say(seconds: float, text: str) -> None:
         out.send(("progress", {"seconds": seconds, "text": text}))

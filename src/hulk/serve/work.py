@@ -209,8 +209,9 @@ def plan_again(recipe: Recipe, plan: JsonObject, request: ReplanRequest, limits:
     if only_links:  # nothing was lost: all jobs are planned anew, and the better of the two plans is kept
         return _anew(changed_to.recipe, before, asked, effort, say)
     found = replan(
-        before.plan, asked, happened, horizon=horizon, effort=effort, network=bundled_network(), widely=widely
-    )
+        before.plan, asked, happened, horizon=horizon, effort=effort, widely=widely,
+        network=bundled_network() if widely else None,  # to load it takes a tenth of a second
+    )  # fmt: skip
     shown = Shown(found.plan, found.cluster, before.jobs, before.compute)
     how = "planned again: " + "; ".join(map(_said, request.changes))
     return saved(changed_to.recipe, shown, shown.price(), how, Extras(replan=replan_view(found, horizon)))

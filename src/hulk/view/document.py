@@ -167,8 +167,9 @@ class TimelineRow(TypedDict):
 
 
 class JobTimelineView(TypedDict):
-    """One step of a job. `unit` is seconds; where `resolution` (seconds) is more than 0, a row shows what took most of
-    each such piece of time. `rows_left_out`: rows that are not here, since there are too many."""
+    """One step of a job. `unit` is seconds; where `resolution` (seconds) is more than 0, a row shows one thing for
+    each such piece of time, each as often as it took time. `rows_left_out`: rows that are not here, since there are too
+    many."""
 
     step: float
     unit: float

@@ -105,7 +105,7 @@ def _coasts(land: Mapping[str, Any]) -> Iterator[str]:
     (sx, sy), (tx, ty) = land["transform"]["scale"], land["transform"]["translate"]
     arcs: list[list[tuple[float, float]]] = []
     for arc in land["arcs"]:
-        x = y = 0
+        x = y = 0.0
         points = []
         for dx, dy in arc:
             x, y = x + dx, y + dy

@@ -1,5 +1,5 @@
-"""A simulated step as rows of spans that a page can draw: all of them, or, where there are too many, what took most of
-each short piece of time."""
+"""A simulated step as rows of spans that a page can draw: all of them, or, where there are too many, one thing for each
+short piece of time, each as often as it took time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hulk.cost.arrays import Floats
+from hulk.cost.arrays import Floats, Ints
 from hulk.domain.plan import JobPlan
 from hulk.simulate import JobTimeline, Simulation, Span, SpanKind
 from hulk.view.document import JobTimelineView, TimelineRow
 
 _MOST_SPANS, _MOST_SHOWN = 24_000, 240_000  # of one job: each by itself, or pieces of rows
 _MOST_ROWS = 320  # of one job
-_LEAST_PIECES, _MOST_PIECES = 120, 1000  # of a step, where a row shows what took most of each
+_LEAST_PIECES, _MOST_PIECES = 120, 1000  # of a step, where a row shows one thing for each
 _UNITS = 1_000_000  # in a step
 _LETTERS = {
     SpanKind.FORWARD: "f",
@@ -90,7 +90,8 @@ def _exact(spans: Sequence[Span], unit: float) -> tuple[list[int], str, list[int
 
 
 def _coarse(spans: Sequence[Span], unit: float, pieces: int) -> tuple[list[int], str, list[int]]:
-    """What took most of each piece of the step, pieces of one kind after each other as one span."""
+    """One thing for each piece of the step, each as often as it took time; pieces of one kind after each other are one
+    span."""
     size = _UNITS * unit / pieces
     by_kind: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for span in spans:
@@ -98,8 +99,8 @@ def _coarse(spans: Sequence[Span], unit: float, pieces: int) -> tuple[list[int],
     taken = np.zeros((len(_KINDS) + 1, pieces))
     for kind, times in by_kind.items():
         taken[kind] = _covered(np.array(times), pieces)
-    taken[-1] = np.maximum(1.0 - taken[:-1].sum(axis=0), 1e-9)  # idle, unless something else took more
-    most = np.argmax(taken, axis=0)
+    taken[-1] = np.maximum(1.0 - taken[:-1].sum(axis=0), 0.0)  # idle
+    most = _in_turn(taken)
     begins = np.flatnonzero(np.diff(most, prepend=-1))
     ends = [*begins[1:].tolist(), pieces]
     at: list[int] = []
@@ -110,6 +111,17 @@ def _coarse(spans: Sequence[Span], unit: float, pieces: int) -> tuple[list[int],
             at += [first, round(end * _UNITS / pieces) - first]
             letters += _KINDS[most[begin]]
     return at, letters, []
+
+
+def _in_turn(taken: Floats) -> Ints:
+    """[pieces] the kind that each piece shows, of [kinds, pieces] what it is made of: what was shown too little so far.
+    What took most of each would hide whatever takes less than half everywhere."""
+    due, shown = np.zeros(len(taken)), np.empty(taken.shape[1], np.int64)
+    for piece, parts in enumerate(taken.T):
+        due += parts
+        shown[piece] = kind = int(np.argmax(due))
+        due[kind] -= 1.0
+    return shown
 
 
 def _covered(times: Floats, pieces: int) -> Floats:
