@@ -9,7 +9,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 3
 REPORT := build/demo
 
-.PHONY: demo test lint bench parsers pictures clean
+.PHONY: demo test lint bench page parsers pictures clean
 
 demo: $(VENV)/core
 	mkdir -p build
@@ -39,6 +39,14 @@ parsers: $(VENV)-parsers/done
 # Goes on where it was stopped. `make bench OPTIONS=--fresh` begins anew, OPTIONS="--only seeds paper" runs these alone.
 bench: $(VENV)/dev
 	$(BIN)/python benchmarks/run_all.py $(OPTIONS)
+
+# The page's own files, from its sources in web/ (needs Node; whoever uses Hulk does not). A test compares the two.
+page: web/node_modules
+	cd web && npm run check && npm run build
+
+web/node_modules: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund --silent
+	touch $@
 
 # Every picture of the README and the docs, of the present code: the page's (they need Chromium), what was measured against
 # what was predicted, the paper's bars. The curves of the network come with its training (docs/network.md).

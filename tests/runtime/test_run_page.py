@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import httpx
-
 from command import TWO, arguments, finish, start
 
 

@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 import small
 from hulk.io.plan_file import dump_plan
 from hulk.serve.history import History
+from hulk.serve.limits import Limits
+from hulk.serve.messages import Inputs, Source
+from hulk.serve.pool import FaultError, Worker
 from serving import EXAMPLE, HULK47, ROOT, Served
 from warm import hulk
 
@@ -137,6 +140,9 @@ def test_a_slower_link_takes_longer(server, plan):
     blocked = {"changes": [{"kind": "link", "a": "rome", "b": "paris", "setting": "blocked=true"}]}
     answer = server.post(f"/api/plans/{plan}/whatif", blocked).json()
     assert "blocked" in answer["jobs"]["bert"]["reason"]
+    assert server.post(f"/api/plans/{plan}/keep", blocked).status_code == 422
+    planned = server.done(f"/api/plans/{plan}/replan", {**blocked, "seconds": 0.5})["plan"]
+    assert server.get(f"/api/plans/{planned}").json()["words"]["cannot_run"] == {}
 
 
 def test_planning_is_told_and_kept(server):
@@ -227,6 +233,15 @@ def _no_fault(operation, plan: str) -> None:
         assert answer.status_code < 500, (case.path, answer.text)
 
     run()
+
+
+def test_a_question_that_takes_too_long_is_ended_and_the_next_one_answered():
+    worker = Worker()
+    asked = (Inputs(cluster=Source(name="us4")), Limits())
+    with pytest.raises(FaultError, match="too much"):
+        worker.ask("check", asked, 0.0)
+    assert worker.ask("check", asked, 60.0)["cluster"]["name"] == "us4"
+    worker.close()
 
 
 def test_killed_in_the_middle_of_a_plan_it_loses_none_that_was_kept(tmp_path: Path):

@@ -162,8 +162,8 @@ class Tasks:
             task.tell(state="running", ahead=0)
             try:
                 made = await self._played(task)
-                result = await task.then(made)
-                if not task.over:
+                if not task.over:  # what was cancelled in the last moment is not kept
+                    result = await task.then(made)
                     task.tell(state="done", result=result or {})
             except HulkError as error:
                 if not task.over:
@@ -202,7 +202,8 @@ class Tasks:
         finally:
             own.close()
             here.close()
-            _end(process.pid)
+            if process.is_alive():
+                _end(process.pid)
             await asyncio.to_thread(process.join)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from hulk.contestant import PLANNED, with_paper_systems
 from hulk.cost.engine import HULK
 from hulk.cost.report import JobPrice, PlanPrice
+from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.errors import InputError
@@ -98,6 +99,7 @@ def what_if(recipe: Recipe, plan: JsonObject, changes: tuple[Change, ...], limit
 def keep(recipe: Recipe, plan: JsonObject, changes: tuple[Change, ...], limits: Limits) -> JsonObject:
     """The same, as a plan of its own."""
     shown, found, changed_to = _by_hand(recipe, plan, changes, limits)
+    check_plan(found.plan, found.cluster, shown.jobs)  # a plan over a blocked link would be refused ever after
     after = replace(shown, plan=found.plan, cluster=found.cluster)
     return saved(changed_to.recipe, after, after.price(), "by hand: " + "; ".join(map(_said, changes)))
 
