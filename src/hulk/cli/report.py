@@ -13,10 +13,14 @@ from hulk.cli.settings import SetOption
 if TYPE_CHECKING:
     from hulk.cost.report import PlanPrice
     from hulk.view.build import Extras, Shown
+    from hulk.view.document import ComparisonView
 
 OutOption = Annotated[str, typer.Option("--out", "-o", help="write the report to this file (HTML)")]
 TimelineOption = Annotated[bool, typer.Option(help="play a step and draw its timeline; takes seconds")]
 HelpOption = Annotated[bool, typer.Option("--what-would-help", help="look for what would help; takes a minute")]
+CompareOption = Annotated[
+    bool, typer.Option("--compare", help="set Hulk beside the paper's systems, all planned anew; takes a minute or two")
+]
 OpenOption = Annotated[bool, typer.Option("--open", help="open the report in the browser")]
 
 
@@ -27,6 +31,7 @@ def report(
     out: OutOption = "report.html",
     timeline: TimelineOption = True,
     would_help: HelpOption = False,
+    compare: CompareOption = False,
     open_it: OpenOption = False,
     engine: EngineOption = "hulk",
     profile: ProfileOption = None,
@@ -47,7 +52,7 @@ def report(
     runner = engine_named(engine)
     inputs = load_inputs(plan, cluster, jobs, settings, profiles=profile)
     check_output(out, "--out")
-    announce_compilation(search=would_help)
+    announce_compilation(search=would_help or compare)
     shown = Shown(inputs.plan, inputs.cluster, inputs.jobs, inputs.compute, runner)
     price = shown.price()
     hints = None
@@ -59,12 +64,32 @@ def report(
         status("playing a step for the timeline …")
         simulation = shown.simulation()
         status("")
-    write_report(shown, price, Extras(simulation=simulation, whatifs=hints), out)
+    beside = _beside(shown) if compare else None
+    write_report(shown, price, Extras(simulation=simulation, whatifs=hints, comparison=beside), out)
     console().print(f"report: {out}")
     if open_it:
         open_report(out)
     if not price.feasible:
         raise typer.Exit(code=3)
+
+
+def _beside(shown: Shown) -> ComparisonView:
+    """Hulk and the paper's systems on the plan's cluster."""
+    from hulk.cli.plan import usable_network
+    from hulk.cli.screen import status
+    from hulk.contestant import with_paper_systems
+    from hulk.search.budget import Effort
+    from hulk.view.compare import comparison_view, ranked
+
+    results = []
+    network = usable_network()
+    for title, result in with_paper_systems(
+        shown.cluster, shown.jobs, compute=shown.compute, network=network, effort=Effort()
+    ):
+        results.append((title, result))
+        status(f"{result.name} has planned")
+    status("")
+    return comparison_view(ranked(results, shown.jobs), shown.jobs, {})
 
 
 def write_report(shown: Shown, price: PlanPrice, extras: Extras, out: str) -> None:
