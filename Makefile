@@ -1,5 +1,5 @@
 # Two commands do everything on a machine with Python 3.11+, make and pip:
-#   make demo    install Hulk into .venv and plan four models on the bundled cluster hulk47
+#   make demo    install Hulk into .venv, plan four models on the bundled cluster hulk47, and write the report of the plan
 #   make test    the whole test suite, with ruff, mypy --strict, the layering check, and compiled code with indices checked
 
 PYTHON ?= python3
@@ -7,12 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 4
+REPORT := build/demo
 
-.PHONY: demo test lint bench parsers clean
+.PHONY: demo test lint bench page parsers pictures clean
 
 demo: $(VENV)/core
+	mkdir -p build
 	$(BIN)/hulk show hulk47
-	$(BIN)/hulk plan hulk47 paper4
+	$(BIN)/hulk plan hulk47 paper4 --out $(REPORT).json
+	$(BIN)/hulk report $(REPORT).json -c hulk47 -j paper4 --out $(REPORT).html
+	@echo "open $(abspath $(REPORT).html) in a browser"
 
 # All compiled code is tested with every index checked: one out of bounds is an error here, not a wrong number. The checks
 # cost next to nothing; tests/test_unchecked.py compares with the code that people run. Compiling, once for all test
@@ -37,6 +41,21 @@ parsers: $(VENV)-parsers/done
 # Goes on where it was stopped. `make bench OPTIONS=--fresh` begins anew, OPTIONS="--only seeds paper" runs these alone.
 bench: $(VENV)/dev
 	$(BIN)/python benchmarks/run_all.py $(OPTIONS)
+
+# The page's own files, from its sources in web/ (needs Node; whoever uses Hulk does not). A test compares the two.
+page: web/node_modules
+	cd web && npm run check && npm run build
+
+web/node_modules: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund --silent
+	touch $@
+
+# Every picture of the README and the docs, of the present code: the page's (they need Chromium), what was measured against
+# what was predicted, the paper's bars. The curves of the network come with its training (docs/network.md).
+pictures: $(VENV)/dev
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/accuracy_picture.py
+	$(BIN)/python benchmarks/paper.py
 
 # Modules are compiled when they are imported: most of what comes with torch never is.
 $(VENV)/core: pyproject.toml constraints.txt

@@ -46,6 +46,7 @@ BENCHMARKS = (
     "gnn",
     "hostile",
     "promises",
+    "page",
 )
 GRACE = 20.0
 """Seconds that a benchmark has to end after Ctrl-C, before it is ended."""

@@ -10,11 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 import small
-from hulk.cli.answer import pipeline_lines, stage_lines
 from hulk.cli.explain import explain
 from hulk.cost.price import price_job
 from hulk.domain.options import Options
 from hulk.domain.plan import JobPlan, Pipeline, Stage
+from hulk.view.words import pipeline_lines, stage_lines
 
 app = typer.Typer()
 app.command()(explain)

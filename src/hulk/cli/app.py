@@ -26,8 +26,10 @@ from hulk.cli import (
     probe,
     profile,
     replan,
+    report,
     run,
     schema,
+    serve,
     show,
     simulate,
     testbed,
@@ -55,6 +57,8 @@ app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("compare")(compare.compare)
 app.command("replan")(replan.replan)
+app.command("report")(report.report)
+app.command("serve")(serve.serve)
 app.command("show")(show.show)
 app.command("price")(price.price)
 app.command("simulate")(simulate.simulate)

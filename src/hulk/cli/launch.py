@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hulk.cli.export import HostsOption
+from hulk.cli.live import PageOption, PagePortOption, on_page
 from hulk.cli.price import ClusterOption, JobsOption, PlanArgument
 from hulk.cli.run import (
     JobOption,
@@ -81,17 +82,19 @@ def launch(
     metrics: MetricsOption = None,
     trace: TraceOption = None,
     trace_steps: TraceStepsOption = 2,
+    page: PageOption = False,
+    page_port: PagePortOption = 0,
     yes: YesOption = False,
 ) -> None:
     """Start a plan's jobs on all their machines, follow them in one view, and end everything on Ctrl-C.
 
     Before the start every machine is checked, and all that is missing is listed. Exit code 2 where something is; 130
     after Ctrl-C."""
-    from hulk.cli.export import with_whole_paths
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.run import announce, checked, news, render, write_trace
     from hulk.cli.screen import console
     from hulk.errors import InputError
+    from hulk.export.whole import with_whole_paths
     from hulk.io.hosts_file import HostList, load_hosts
     from hulk.launch.main import Asked
     from hulk.launch.sites import LocalSite
@@ -118,7 +121,10 @@ def launch(
         places = HostList({machine.name: site.host(machine.name) for machine in inputs.cluster.machines})
     scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)))
     asked = Asked(gpus=not no_gpus, resume=resume, overwrite=overwrite, only_check=check)
-    with news(screen, settings.steps, late=True) as show:
+    with (
+        news(screen, settings.steps, late=True) as say,
+        on_page(say, workload, settings.steps, page_port, wanted=page and not check) as show,
+    ):
         progress = Progress(watched, inputs.cluster, show, metrics)
         with _listed():
             _start(on, scenes, asked, progress, (hulk, None if ssh_config is None else str(ssh_config)))

@@ -58,6 +58,7 @@ ForOption = Annotated[
     str | None,
     typer.Option("--for", help="plan what this target of `hulk export` can express, with its engine's price"),
 ]
+OpenOption = Annotated[bool, typer.Option("--open", help="write the report of the plan and open it in the browser")]
 PolicyOption = Annotated[str, typer.Option(help="search, or paper: one shot of the network deals the machines out")]
 
 _HURRIED = (
@@ -91,6 +92,7 @@ def plan(
     profile: ProfileOption = None,
     settings: SetOption = None,
     verbose: VerboseOption = False,
+    open_it: OpenOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plan all jobs on a cluster: machines for each, where each model is cut, what it takes and costs, and why.
@@ -101,7 +103,6 @@ def plan(
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.regular import check_jobs, formed, target_of
-    from hulk.cli.wishes import broken_promises, objective_of, read_wishes
     from hulk.cost.engine import engine_named
     from hulk.cost.price import price_plan
     from hulk.io.cluster_file import load_cluster
@@ -109,6 +110,7 @@ def plan(
     from hulk.io.jobs_file import load_jobs
     from hulk.io.plan_file import save_plan
     from hulk.io.profiles import compute_with
+    from hulk.search.wishes import broken_promises, objective_of, read_wishes
 
     wanted = target_of(target, {"--engine": engine != "hulk", "--uniform": uniform, "--exact": exact})
     runner = with_headroom(engine_named(wanted.engine.name if wanted else engine), headroom)
@@ -149,6 +151,7 @@ def plan(
         _print_json(answer, settings)
     else:
         _print(answer, compute, runner)
+    _open(answer, compute, runner, wanted=open_it)
     if best.waiting or broken:
         raise typer.Exit(code=3)
 
@@ -182,13 +185,13 @@ class _Answer:
 
 
 def _print_json(answer: _Answer, settings: Sequence[str] | None) -> None:
-    from hulk.cli.price import to_json
     from hulk.cli.screen import print_json
     from hulk.io.plan_file import dump_plan
+    from hulk.view.price import price_json
 
     document = {
         "plan": json.loads(dump_plan(answer.plan, cluster=answer.cluster)),
-        "price": to_json(answer.price),
+        "price": price_json(answer.price),
         "broken": list(answer.broken),
         **({"notes": list(answer.notes)} if answer.notes else {}),
         "ended_early": answer.hurried,
@@ -200,11 +203,12 @@ def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:
     from hulk.cli.answer import render_plan
     from hulk.cli.screen import console
     from hulk.io.gpus import load_gpus
+    from hulk.view.words import plan_words
     from hulk.whatif import suggest
 
     screen, gpus = console(), tuple(load_gpus().values())
     hints = suggest(answer.plan, answer.cluster, answer.jobs, compute=compute, gpus=gpus, engine=engine)
-    render_plan(answer.plan, answer.price, answer.cluster, answer.jobs, hints, screen)
+    render_plan(plan_words(answer.plan, answer.price, answer.cluster, answer.jobs, hints), screen)
     for words in answer.notes:
         screen.print(words)
     if answer.hurried:
@@ -215,6 +219,25 @@ def _print(answer: _Answer, compute: ComputeModel, engine: Engine) -> None:
         screen.print(_NEAREST + (f" {answer.out} is not written." if answer.out else ""))
     elif answer.out:
         screen.print(f"plan: {answer.out}", style="dim")
+
+
+def _open(answer: _Answer, compute: ComputeModel, engine: Engine, *, wanted: bool) -> None:
+    """Where it is wanted, write the report beside the plan, or to a folder of its own where the plan goes nowhere, and
+    open it."""
+    import tempfile
+    from pathlib import Path
+
+    from hulk.cli.report import open_report, write_report
+    from hulk.view.build import Extras, Shown
+
+    if not wanted:
+        return
+    shown = Shown(answer.plan, answer.cluster, tuple(answer.jobs), compute, engine)
+    where = Path(answer.out).with_suffix(".html") if answer.out else Path(tempfile.mkdtemp("-hulk")) / "report.html"
+    notes = [*answer.notes, *(f"not kept: {words}" for words in answer.broken)]
+    write_report(shown, answer.price, Extras(simulation=shown.simulation(), notes=notes), str(where))
+    typer.echo(f"report: {where}", err=True)
+    open_report(str(where))
 
 
 def refuse_with_exact(given: Mapping[str, bool]) -> None:

@@ -13,8 +13,6 @@ from hulk.cli.settings import SetOption, set_json
 from hulk.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from hulk.cost.report import JobPrice, PlanPrice
@@ -60,6 +58,7 @@ def price(
     from hulk.cost.engine import engine_named
     from hulk.cost.price import price_anyway, price_plan
     from hulk.errors import InputError
+    from hulk.view.price import over_full, price_json
 
     runner = with_headroom(engine_named(engine), headroom)
     if (plan is None) == (layout is None):
@@ -76,7 +75,7 @@ def price(
     if as_json:
         from hulk.cli.screen import print_json
 
-        print_json(to_json(result, runner.headroom) | set_json(settings))
+        print_json(price_json(result, runner.headroom) | set_json(settings))
     else:
         from hulk.cli.screen import console
 
@@ -85,57 +84,11 @@ def price(
         raise typer.Exit(code=3)
 
 
-def over_full(result: PlanPrice, headroom: float = 0.0) -> Iterator[str]:
-    """Every stage that needs more than its GPU has, less the share of it that is to stay free, in words."""
-    from hulk.cost.report import JobPrice
-    from hulk.units import format_size
-
-    for name, job in result.jobs.items():
-        for p, pipeline in enumerate(job.pipelines if isinstance(job, JobPrice) else (), start=1):
-            for s, stage in enumerate(pipeline, start=1):
-                if stage.memory.used > stage.memory.capacity * (1.0 - headroom):
-                    needs, has = format_size(stage.memory.used), format_size(stage.memory.capacity)
-                    free = f", {headroom:.3g} of it to stay free" if headroom else ""
-                    yield f"{name}: stage {p}.{s} on {stage.machine} needs {needs} of {has}{free}"
-
-
-def to_json(result: PlanPrice, headroom: float = 0.0) -> dict[str, object]:
-    """The price for programs: seconds, bytes, dollars."""
-    from hulk.cost.report import JobPrice
-
-    jobs: dict[str, object] = {}
-    for name, job in result.jobs.items():
-        if not isinstance(job, JobPrice):
-            jobs[name] = {"feasible": False, "obstacle": job.obstacle, "reason": job.reason}
-            continue
-        jobs[name] = {
-            "feasible": True,
-            "step_s": job.step,
-            "breakdown_s": asdict(job.breakdown),
-            "tokens_per_s": job.tokens_per_second,
-            "alone_s": job.alone,
-            "finish_s": job.finish,
-            "money_per_step": asdict(job.money) | {"total": job.money.total},
-            "finish_money": job.finish_money,
-            "bottleneck": job.bottleneck,
-            "layer_times": {str(origin): count for origin, count in job.times.items()},
-            "pipelines": [
-                [asdict(stage) | {"memory_used": stage.memory.used} for stage in pipeline] for pipeline in job.pipelines
-            ],
-        }
-    return {
-        "hulk": "price/1",
-        "jobs": jobs,
-        "waiting": dict(result.waiting),
-        "idle": list(result.idle),
-        **({"does_not_fit": full} if (full := list(over_full(result, headroom))) else {}),
-    }
-
-
 def render(result: PlanPrice, screen: Console, headroom: float = 0.0) -> None:
     """Draw the price of a plan."""
     from hulk.cli.screen import styled
     from hulk.cost.report import JobPrice
+    from hulk.view.price import over_full
 
     for name, job in result.jobs.items():
         if isinstance(job, JobPrice):
@@ -156,9 +109,9 @@ def render(result: PlanPrice, screen: Console, headroom: float = 0.0) -> None:
 
 
 def _job(job: JobPrice, screen: Console) -> None:
-    from hulk.cli.answer import alike
     from hulk.cli.screen import bar, styled, table
     from hulk.units import format_count, format_money, format_size, format_time
+    from hulk.view.words import alike
 
     money = job.money
     rest = (

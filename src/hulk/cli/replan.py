@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from hulk.cli.inputs import Inputs
     from hulk.domain.cluster import Cluster, Machine
     from hulk.domain.job import Job
-    from hulk.replan import JobChange, Replan
+    from hulk.replan import Replan
 
 LostOption = Annotated[list[str] | None, typer.Option(help="a machine that is gone; may be given several times")]
 JoinedOption = Annotated[list[str] | None, typer.Option(help="a file with machines that join (YAML or JSON)")]
@@ -33,8 +32,6 @@ OutOption = Annotated[str | None, typer.Option("--out", "-o", help="write the ne
 LimitOption = Annotated[float, typer.Option("--time-limit", min=0.1, help="seconds to search at most")]
 EvaluationsOption = Annotated[int, typer.Option(min=1, help="shapes to try: more is better and slower")]
 SeedOption = Annotated[int, typer.Option(min=0, help="the same seed gives the same answer")]
-
-_MOST_MOVES = 12
 
 
 def replan(
@@ -73,6 +70,7 @@ def replan(
     from hulk.replan import replan as plan_again
     from hulk.search.budget import Effort
     from hulk.search.request import Request
+    from hulk.view.replanned import replan_json
 
     seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
     whole, work, joins = _read(cluster, jobs, joined or [])
@@ -90,7 +88,7 @@ def replan(
     if out:
         save_plan(result.plan, out, cluster=result.cluster)
     if as_json:
-        document = to_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster))}
+        document = replan_json(result) | {"plan": json.loads(dump_plan(result.plan, cluster=result.cluster))}
         print_json(document | set_json(settings))
     else:
         from hulk.cli.screen import console
@@ -154,99 +152,10 @@ def _split(
     return Inputs(old, here, jobs, compute_with(profiles)), new
 
 
-def to_json(result: Replan) -> dict[str, object]:
-    """The answer for programs: seconds, bytes."""
-    return {
-        "hulk": "replan/1",
-        "changed": result.changed,
-        "note": result.note,
-        "move_s": result.move_s,
-        "stopped": list(result.stopped),
-        "refused": asdict(result.refused) if result.refused else None,
-        "machines": [machine.name for machine in result.cluster.machines],
-        "jobs": {
-            change.job: asdict(change) | {"changed": change.changed, "from_checkpoint": change.from_checkpoint}
-            for change in result.jobs
-        },
-    }
-
-
 def render(result: Replan, horizon: float, screen: Console) -> None:
     """Draw what becomes of every job."""
-    from hulk.cli.answer import by_region
-    from hulk.units import format_time
-
-    for change in result.jobs:
-        _job(change, result.cluster, screen)
-    if result.note:
-        screen.print(result.note)
-    if result.refused is not None:
-        refused = result.refused
-        screen.print(
-            f"not made: a plan that would save {refused.saves:.0%} takes {format_time(refused.move_s)} to move to and "
-            f"pays back after {format_time(refused.payback_s)}, later than the horizon of {format_time(horizon)}"
-        )
-    if result.move_s:
-        screen.print(f"all has moved after {format_time(result.move_s)}")
-    if result.plan.idle:
-        screen.print(f"idle: {by_region(result.plan.idle, result.cluster)}", style="dim")
-
-
-def _job(change: JobChange, cluster: Cluster, screen: Console) -> None:
-    from hulk.cli.answer import some
     from hulk.cli.screen import styled
-    from hulk.units import format_size, format_time
+    from hulk.view.replanned import replan_lines
 
-    before = "it waited" if change.before_s is None else f"{format_time(change.before_s)} a step"
-    if change.after_s is None:
-        state = ("cannot run any more", "red") if change.before_s is not None else ("still waits", "yellow")
-        screen.print(styled((change.job, "bold"), ": ", state, f": {change.reason}"))
-        return
-    if not change.changed:
-        screen.print(styled((change.job, "bold"), f": stays as it is, {before}"))
-        return
-    how = f": {change.how}; {format_time(change.after_s)} a step, before {before}"
-    screen.print(styled((change.job, "bold"), how))
-    if change.stays:
-        screen.print(f"  stays   {some(change.stays)}")
-    for move in sorted(change.moves, key=lambda move: -move.bytes)[:_MOST_MOVES]:
-        source = "a checkpoint" if move.source is None else move.source
-        screen.print(f"  moves   {_layers(move.layers)} from {source} to {move.target}, {format_size(move.bytes)}")
-    if len(change.moves) > _MOST_MOVES:
-        screen.print(f"          and {len(change.moves) - _MOST_MOVES} more")
-    if change.moves:
-        total = sum(move.bytes for move in change.moves)
-        screen.print(f"  in all  {format_size(total)} in {format_time(change.move_s)}")
-    else:
-        screen.print("  nothing has to move")
-    if change.from_checkpoint:
-        back = ("goes back to its last checkpoint", "yellow")
-        screen.print(styled("  ", back, ": some of its layers survive on no machine"))
-        screen.print(f"  {_storage(change, cluster)}")
-    if change.payback_s is not None:
-        screen.print(f"  pays back after {format_time(change.payback_s)}")
-
-
-def _storage(change: JobChange, cluster: Cluster) -> str:
-    """How fast the checkpoint is taken to come."""
-    from hulk.units import format_bandwidth
-
-    regions = list(dict.fromkeys(cluster.machine(move.target).region for move in change.moves if move.source is None))
-    known = [name for name in regions if name in cluster.storage]
-    words = [f"at {format_bandwidth(cluster.storage[name])} for all of {name}" for name in known]
-    rest = [name for name in regions if name not in cluster.storage]
-    if rest:
-        words.append(f"as fast as each machine's network card in {', '.join(rest)}, since no `storage` is given")
-    return f"the checkpoint is taken to come {'; '.join(words)}"
-
-
-def _layers(layers: tuple[int, ...]) -> str:
-    """Runs of layers: "layers 0–11, 14"."""
-    runs: list[list[int]] = []
-    for layer in layers:
-        if runs and layer == runs[-1][-1] + 1:
-            runs[-1][1:] = [layer]
-        else:
-            runs.append([layer])
-    text = ", ".join("–".join(map(str, run)) for run in runs)
-    return f"layer{'s' if len(layers) > 1 else ''} {text}"
+    for line in replan_lines(result, horizon):
+        screen.print(styled(*line))

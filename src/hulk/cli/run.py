@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hulk.cli.live import PageOption, PagePortOption, on_page
 from hulk.cli.price import ClusterOption, JobsOption, PlanArgument
 from hulk.runtime.options import takes_settings
 from hulk.runtime.settings import Settings
@@ -52,6 +53,8 @@ def run(
     trace: TraceOption = None,
     trace_steps: TraceStepsOption = 2,
     testbed: TestbedOption = False,
+    page: PageOption = False,
+    page_port: PagePortOption = 0,
     yes: YesOption = False,
 ) -> None:
     """Start every worker of a plan's jobs and train: loss, speed and what each stage does, step by step."""
@@ -71,7 +74,8 @@ def run(
     workload = Workload(inputs.plan, inputs.cluster, chosen, inputs.compute, RunFiles(plan, cluster, jobs))
     with (
         _hosts(testbed, inputs.cluster, [inputs.plan.jobs[one.name] for one in chosen]) as hosts,
-        news(screen, settings.steps) as show,
+        news(screen, settings.steps) as say,
+        on_page(say, workload, settings.steps, page_port, wanted=page) as show,
     ):
         announce(workload, settings, screen, yes=yes)
         progress = start(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hulk.cli.compare import LimitOption, SeedOption, measure
+from hulk.cli.compare import LimitOption, SeedOption
 from hulk.cli.plan import EvaluationsOption, JobsArgument, NoGnnOption, WorkersOption
 from hulk.cli.price import JsonOption
 from hulk.search.defaults import EVALUATIONS, TIME_LIMIT, WORKERS
@@ -82,6 +82,8 @@ def validate(
 def to_json(results: Sequence[SystemResult], jobs: Sequence[Job], steps: int) -> dict[str, object]:
     """The answer for programs, in seconds; null where something was not run. `total`: until every job has done a step;
     `objective`: weight × seconds, as `hulk compare` adds them up."""
+    from hulk.view.compare import measure
+
     systems = {}
     for result in results:
         predicted_score, measured_score = result.predicted_score(jobs), result.measured_score(jobs)
@@ -111,6 +113,7 @@ def render(results: Sequence[SystemResult], jobs: Sequence[Job], screen: Console
     """One table, a row a job of a system, and what is to be said of them."""
     from hulk.cli.screen import table
     from hulk.units import format_time
+    from hulk.view.compare import measure
 
     numbers = ("predicted", "measured", "prediction off by")
     rows = table("system", "job", *numbers, "", right=numbers)

@@ -176,8 +176,13 @@ class ClusterFile(Entry):
 
 def load_cluster(path_or_name: str | Path) -> Cluster:
     """The cluster of a file, or a bundled one by name ("hulk47"). InputError for anything wrong in it."""
+    return build_cluster(load_parts(path_or_name), default_name=find_file(path_or_name, "clusters").stem)
+
+
+def load_parts(path_or_name: str | Path) -> list[Part]:
+    """A cluster file and what it extends, the base first."""
     path = find_file(path_or_name, "clusters")
-    return build_cluster(_parts(path, read_document(path), ()), default_name=path.stem)
+    return _parts(path, read_document(path), ())
 
 
 def read_cluster(document: Document, *, folder: Path | None = None) -> Cluster:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from hulk.domain.cluster import Cluster, Machine
 from hulk.errors import InputError
-from hulk.io.cluster_file import read_cluster
+from hulk.io.cluster_build import Part, build_cluster
+from hulk.io.cluster_file import ClusterFile, load_parts
+from hulk.io.fields import validate
 from hulk.io.yamlfile import Document, read_document
 
 
@@ -18,10 +20,15 @@ def load_joined(
 ) -> tuple[Cluster, tuple[Machine, ...]]:
     """The machines that join, and the cluster they join (its machines as they were) with the regions and links that
     come with them. `cluster_name` is the file or bundled name that `cluster` was read from."""
+    return join([read_document(path) for path in paths], cluster, load_parts(cluster_name))
+
+
+def join(documents: Sequence[Document], cluster: Cluster, base: Sequence[Part]) -> tuple[Cluster, tuple[Machine, ...]]:
+    """The same for documents that are already here; `base` are the files that `cluster` was made of."""
     joined: dict[str, Machine] = {}
-    for path in paths:
-        document = _as_cluster(read_document(path), cluster_name)
-        grown = read_cluster(document)
+    for given in documents:
+        document = _as_cluster(given)
+        grown = build_cluster([*base, Part(document, validate(document, ClusterFile))], default_name=cluster.name)
         new = {machine.name: machine for machine in grown.machines if not cluster.has_machine(machine.name)}
         if twice := joined.keys() & new.keys():
             raise InputError(f"machine {min(twice)!r} joins twice", where=document.where())
@@ -46,8 +53,8 @@ def load_joined(
     return cluster, tuple(joined.values())
 
 
-def _as_cluster(document: Document, base: str) -> Document:
-    """The document as a cluster file that extends the base."""
+def _as_cluster(document: Document) -> Document:
+    """The document as a cluster file with machines."""
     value = document.value
     if isinstance(value, list):
         value = {"machines": value}
@@ -57,6 +64,4 @@ def _as_cluster(document: Document, base: str) -> Document:
         raise InputError("expected machines", where=document.where(), hint="as in the machines of a cluster file")
     if "extends" in value:
         raise InputError("machines that join extend no other cluster", where=document.where(("extends",)))
-    path = Path(base)
-    is_path = "/" in base or path.suffix.lower() in {".yaml", ".yml", ".json"}
-    return replace(document, value={**value, "extends": str(path.resolve()) if is_path else base})
+    return replace(document, value=value)

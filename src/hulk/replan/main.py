@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -59,10 +59,12 @@ def replan(
     horizon: float,
     effort: Effort = Effort(),  # noqa: B008  frozen
     network: Proposing | None = None,
+    widely: bool = True,
 ) -> Replan:
     """The plan from now on. `request` has the cluster as it was; `plan` has passed `hulk.domain.check` on it. `horizon`
     is the seconds within which a change must pay back. The same seed gives the same answer, unless the time limit cuts
-    it short. A `network` proposes where planning anew starts."""
+    it short. A `network` proposes where planning anew starts. Not `widely`: jobs are repaired and grow, and
+    those that lost a machine are planned anew, but not everything together, which takes longest."""
     lost, joined, cluster = change.lost, change.joined, request.cluster
     left = change_cluster(cluster, lost, joined)
     scene = Scene(
@@ -84,7 +86,7 @@ def replan(
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return answer(scene, stay, (), f"{what}: nothing changes")
     planner = _Replanner(scene, effort, network)
-    best = planner.best(stay)
+    best = planner.best(stay, widely=widely)
     note = "" if best.how or scene.broken else "nothing changes: no change pays back within the horizon"
     return answer(scene, best, planner.tried, note)
 
@@ -98,6 +100,7 @@ class _Replanner:
         self.deadline = time.monotonic() + effort.time_limit
         self.network = network
         self.tried: list[Option] = []
+        self._changes: dict[str, Changes] = {}
         places = Places.of(scene.every)
         self.spaces = {
             job.name: JobSpace(
@@ -109,15 +112,16 @@ class _Replanner:
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
-    @cached_property
-    def changes(self) -> dict[str, Changes]:
-        """What can be done to each job's pipelines."""
-        return dict(zip(self.spaces, changes_of(list(self.spaces.values())), strict=True))
+    def changes(self, job: str) -> Changes:
+        """What can be done to a job's pipelines; made when it is asked for, since tables take a while."""
+        if job not in self._changes:
+            self._changes[job] = changes_of([self.spaces[job]])[0]
+        return self._changes[job]
 
-    def best(self, stay: Option) -> Option:
-        """The best of all ways."""
+    def best(self, stay: Option, *, widely: bool) -> Option:
+        """The best of all ways; not `widely`, of those that leave most as it is."""
         first = self.grow(self.repair(stay))
-        self.keep([first, *self.together()])
+        self.keep([first, *(self.together() if widely else ())])
         self.keep(self.joined())
         return min((first, *self.tried), key=_rank)
 
@@ -134,7 +138,7 @@ class _Replanner:
             number = self.scene.number
             lost = [number[name] for name in old.machines if name in self.scene.lost]
             free = [number[name] for name in spare]
-            ways = repairs(self.changes[job.name], skeleton_of(old, self.scene.every), lost, free)
+            ways = repairs(self.changes(job.name), skeleton_of(old, self.scene.every), lost, free)
             options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
@@ -181,7 +185,7 @@ class _Replanner:
         made: list[Option | None] = []
         if own is not None:
             free = [self.scene.number[name] for name in spare]
-            ways = growths(self.changes[job.name], skeleton_of(own, self.scene.every), free, rng)
+            ways = growths(self.changes(job.name), skeleton_of(own, self.scene.every), free, rng)
             made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
         if own is None or job.name in self.weighty:
             made.append(self._anew(option, job, spare))

@@ -10,8 +10,8 @@ from functools import cached_property
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
 from hulk.cost.moving import Move, move_seconds, plan_moves
-from hulk.cost.price import price_job
-from hulk.cost.report import JobPrice
+from hulk.cost.play import play
+from hulk.cost.prepared import Prepared, prepare
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan, idle_machines, machines_used
@@ -169,8 +169,9 @@ class Scene:
     def _seconds(self, job: Job, plan: JobPlan) -> float | None:
         key = (job.name, plan)
         if key not in self._prices:
-            price = price_job(job, plan, self.every, compute=self.compute, engine=self.engine)
-            self._prices[key] = price.step if isinstance(price, JobPrice) else None
+            # The price's own seconds; all else that a price says would be played for as well.
+            ready = prepare(job, plan, self.every, compute=self.compute, engine=self.engine)
+            self._prices[key] = play([ready])[0].seconds if isinstance(ready, Prepared) else None
         return self._prices[key]
 
     def _settled(self, plans: Mapping[str, JobPlan]) -> tuple[dict[str, JobPlan], dict[str, str]] | None:

@@ -1,0 +1,1 @@
+"""What the page shows: pure functions from a plan to one JSON document, and the report that holds it."""

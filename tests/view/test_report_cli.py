@@ -1,0 +1,69 @@
+"""`hulk report`, and `hulk plan --open`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import small
+from hulk.cli.plan import plan
+from hulk.cli.report import report
+from hulk.errors import InputError
+
+app = typer.Typer()
+app.command("plan")(plan)
+app.command("report")(report)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return small.write_files(tmp_path)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+def shown(path) -> dict[str, object]:
+    """The document in a report."""
+    text = path.read_text(encoding="utf-8")
+    data = re.search(r'<script id="hulk-data" type="application/json">(.*?)</script>', text, re.S)
+    assert data
+    return json.loads(data[1])
+
+
+def test_a_plan_as_one_file(files, tmp_path):
+    done = run("report", *files, "-o", str(tmp_path / "report.html"))
+    assert done.exit_code == 0, done.output
+    found = shown(tmp_path / "report.html")
+    assert found["mode"] == "report"
+    assert found["document"]["timeline"].keys() == {"bert", "second"}
+    assert found["land"]["type"] == "Topology"
+
+
+def test_what_if_something_were_different(files, tmp_path):
+    done = run(
+        "report", *files, "--no-timeline", "--set", "machine rome-1 memory=2 GiB", "-o", str(tmp_path / "r.html")
+    )
+    assert done.exit_code == 3  # the report says why
+    assert "memory" in shown(tmp_path / "r.html")["document"]["words"]["cannot_run"]["bert"]
+
+
+def test_it_does_not_replace_what_it_reads(files):
+    done = run("report", *files, "-o", files[0])
+    assert isinstance(done.exception, InputError)
+
+
+def test_planning_and_looking_at_it(files, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    out = tmp_path / "new.json"
+    options = ("--evaluations", "100", "--workers", "1", "--no-gnn", "--json", "--open", "-o", str(out))
+    done = run("plan", files[2], files[4], *options)
+    assert done.exit_code == 0, done.output
+    assert opened == [out.with_suffix(".html").as_uri()]
+    assert shown(out.with_suffix(".html"))["document"]["plan"]["jobs"] == json.loads(out.read_text())["jobs"]

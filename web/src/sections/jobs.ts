@@ -1,0 +1,61 @@
+// One card for every job: how long a step takes and where the time goes. Also where a dragged machine is dropped.
+import type { HulkDocument, WhatIf } from "../contract.ts";
+import { badge } from "../ui/badge.ts";
+import { h, refillKeepingFocus } from "../ui/dom.ts";
+import { count, money, plural, seconds } from "../ui/format.ts";
+import { markOf, type Marks } from "../ui/palette.ts";
+import { partsBar } from "./parts.ts";
+
+export class JobCards {
+  readonly element = h("div", { class: "jobs", testid: "jobs" });
+
+  constructor(private readonly onJob: (job: string) => void) {}
+
+  show(document: HulkDocument, marks: Marks, chosen: string | null, whatif: WhatIf | null): void {
+    const cards = document.jobs.map(({ name }) => this.card(document, marks, name, chosen, whatif));
+    const idle = document.owner.filter((owner) => owner < 0).length;
+    const idleCard = h("div", { class: "card idle-card", testid: "job", "data-job": "", "data-drop-job": "" },
+      h("strong", {}, `${plural(idle, "machine")} idle`), h("span", { title: document.words.idle ?? "" }, document.words.idle ?? ""));
+    refillKeepingFocus(this.element, ...cards, idleCard);
+  }
+
+  private card(document: HulkDocument, marks: Marks, name: string, chosen: string | null, whatif: WhatIf | null): HTMLElement {
+    const words = document.words.jobs[name];
+    const mine = document.jobs.findIndex((job) => job.name === name);
+    const machines = document.owner.filter((owner) => owner === mine).length;
+    const title = h("button", {
+      type: "button", class: "job-name", testid: "job-name", "data-job": name, "aria-pressed": String(chosen === name), title: "Show this job alone, and its words",
+      on: { click: () => this.onJob(name) },
+    }, badge(markOf(marks, name)), h("span", {}, name));
+    const card = h("article", {
+      class: `card job-card${chosen === name ? " chosen" : ""}`, testid: "job", "data-job": name, "data-drop-job": name,
+    }, title);
+    if (!words) {
+      const reason = document.words.cannot_run[name] ?? document.words.waiting[name] ?? "";
+      const how = name in document.words.cannot_run ? "cannot run" : "waits";
+      card.append(h("p", { class: "refused", title: reason }, h("b", {}, how), reason && `: ${reason}`));
+      return card;
+    }
+    const price = document.price.jobs[name];
+    const step = price?.step_s ?? null;
+    const cost = price?.money_per_step?.total ?? null;
+    card.append(
+      h("p", { class: "job-step" }, h("strong", {}, step === null ? "–" : seconds(step)), this.change(whatif, name) ?? h("span", { class: "soft" }, "a step")),
+      partsBar(words.step),
+      h("p", { class: "job-facts" },
+        price?.tokens_per_s ? h("span", {}, `${count(price.tokens_per_s)} tokens/s`) : null,
+        cost === null ? null : h("span", {}, `${money(cost)} a step`),
+        h("span", {}, plural(machines, "machine"))));
+    return card;
+  }
+
+  /** What a what-if would make of the step; as the server says it. */
+  private change(whatif: WhatIf | null, job: string): HTMLElement | null {
+    const answer = whatif?.jobs[job];
+    if (!whatif?.changed || !answer) return null;
+    const { before, after } = answer;
+    if (after === null) return h("span", { class: "change worse" }, answer.how || "stops");
+    if (before === null || Math.abs(after - before) <= 1e-9 * before) return null;
+    return h("span", { class: `change ${after > before ? "worse" : "better"}`, title: answer.reason }, `→ ${seconds(after)}`);
+  }
+}
