@@ -72,7 +72,7 @@ class Serve {
       editable: () => this.document !== null,
       onExplain: null,
       askTimeline: () => h("span", { testid: "timeline-wait" }, "It is being played…"),
-      askComparison: () => h("button", { type: "button", class: "button primary", testid: "compare-button", on: { click: () => this.safely(() => this.compare()) } }, "Compare with every baseline"),
+      askComparison: () => h("button", { type: "button", class: "button primary", testid: "compare-button", on: { click: () => this.safely(() => this.compare()) } }, "Compare with the paper’s systems"),
     });
     document.addEventListener("keydown", (event) => this.shortcut(event));
     const { clusters, jobs } = this.catalogue;

@@ -58,7 +58,7 @@ export class TimelineSection {
     if (source.rows_left_out > 0) notes.push(`${plural(source.rows_left_out, "row")} like these left out`);
     const mixed = timeline.rows.some((row) => row.mix !== null);
     const coarse = source.resolution > 0 && !detail && !mixed;
-    if (coarse) notes.push(`every ${seconds(source.resolution)} shows what took most of it`);
+    if (coarse) notes.push(`a piece of ${seconds(source.resolution)} shows one thing, each as often as it took time`);
     else if (mixed && !detail) notes.push(`shares of every ${seconds(source.resolution)}`);
     this.note.textContent = notes.join(" · ");
     const used = new Set(timeline.rows.flatMap(kindsOf));
