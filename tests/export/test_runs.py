@@ -80,7 +80,8 @@ def test_slurm(tmp_path: Path, slurm: Slurm, expected: list[float]) -> None:
 @needs_parsers
 def test_ray(tmp_path: Path, expected: list[float]) -> None:
     out = exported(tmp_path, "ray", ("n1", "n2"))
-    program = [str(PYTHON), str(Path(__file__).parent / "ray_nodes.py"), str(out), "rome-1", "oslo-1"]
+    program = [str(PYTHON), str(Path(__file__).parent / "ray_nodes.py"), "rome-1", "oslo-1", "--"]
+    program += [str(PYTHON), str(out / "start.py"), "--no-gpus"]
     own = variables(RAY_DEDUP_LOGS="0", HOME=str(tmp_path))
     done = subprocess.run(program, env=own, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

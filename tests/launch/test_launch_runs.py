@@ -100,9 +100,24 @@ def test_by_slurm(case: Path, slurm: Slurm, expected: list[float]) -> None:
             [*COMMAND, *given], cwd=case, env=own, capture_output=True, text=True, timeout=400, check=False
         )
 
-    done = launched("--metrics", "steps.jsonl")
+    # Half of the steps, and the others from the checkpoint.
+    given = ("--metrics", "steps.jsonl", "--checkpoint-dir", "saved")
+    nothing = launched(*given, "--resume")
+    assert nothing.returncode == 2 and "no whole checkpoint to resume from" in nothing.stderr
+    assert not (case / "saved").exists()
+    done = launched(*given, "--steps", "1")
     assert done.returncode == 0, done.stderr
-    assert losses(case / "steps.jsonl") == pytest.approx(expected, rel=1e-5)
+    first = losses(case / "steps.jsonl")
+    refused = launched(*given)
+    assert refused.returncode == 2 and "has checkpoints of an earlier run" in refused.stderr
+    elsewhere = launched(*given, "--resume", "--data", "/nowhere/text.txt")
+    assert elsewhere.returncode == 2 and "this computer has no /nowhere/text.txt" in elsewhere.stderr
+    done = launched(*given, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "tiny goes on from" in done.stdout
+    assert first + losses(case / "steps.jsonl") == pytest.approx(expected, rel=1e-5)
+    again = launched(*given, "--resume")
+    assert again.returncode == 0 and "tiny has nothing left to do: 2 steps are done" in again.stdout
     queue = subprocess.run(["squeue", "-h"], env=own, capture_output=True, text=True, check=True).stdout
     assert queue.strip() == ""
     assert not list(case.glob("hulk-launch-*"))

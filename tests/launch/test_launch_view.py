@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import factories
 from hulk.domain.cluster import Link
+from hulk.io.hosts_file import HostList
 from hulk.launch.checks import problems_of, torch_problems
+from hulk.launch.facts import _visible
 from hulk.launch.follow import Part
 from hulk.launch.needs import Need
+from hulk.launch.ray import RaySite
 from hulk.launch.slurm import _node_problems
+from hulk.probe.wire import WireError
 from hulk.runtime.progress import StageStep, StepReport
 from hulk.runtime.report import LONGEST, in_parts
 from hulk.runtime.settings import Settings
@@ -77,6 +82,32 @@ def test_nodes_of_slurm() -> None:
     assert list(_node_problems("n1", ("idle", "gpu:a100:4(S:0-1)"), need)) == []
     assert "is drained" in next(_node_problems("n1", ("drained", "gpu:4"), need))
     assert "has 1 GPUs for Slurm" in next(_node_problems("n1", ("idle", "gpu:1"), need))
+
+
+def test_nodes_of_ray() -> None:
+    ray = SimpleNamespace(available_resources=lambda: {"machine:a": 1.0})
+    node = {"NodeManagerAddress": "10.0.0.7", "Resources": {"machine:a": 1.0, "GPU": 2.0}}
+    site = RaySite(ray, {"a": node, "b": node}, HostList(), {"a": 3, "b": 1, "c": 4})
+    words = {}
+    for name in ("a", "b", "c"):
+        with pytest.raises(WireError) as refused:
+            site.line(name)
+        words[name] = str(refused.value)
+    assert words["a"].startswith("its node has 2 GPUs for Ray, the plan needs 3")
+    assert words["b"].startswith("the resource machine:b is in use by another job")
+    assert words["c"].startswith("no node of this Ray cluster has the resource machine:c: ray start --address")
+    assert site.host("a").address == "10.0.0.7" and site.host("c").address == "c"
+
+
+def test_gpus_that_a_scheduler_hands_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a part of a machine, workers and checks count from 0."""
+    part = RaySite(None, {}, HostList(), {MACHINE.name: 2})
+    assert part.needed(Need(replace(MACHINE, gpus=8), {3: 1.0, 5: 2.0})).gpus == {0: 1.0, 1: 2.0}
+    assert part.needed(Need(replace(MACHINE, gpus=2), {0: 1.0, 1: 2.0})).gpus == {0: 1.0, 1: 2.0}
+    gpus = [{"name": str(number)} for number in range(4)]
+    for named, seen in (("2,0", ["2", "0"]), ("", []), ("GPU-1f", ["0", "1", "2", "3"])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        assert [each["name"] for each in _visible(gpus)] == seen
 
 
 def test_long_reports_go_in_parts_and_come_back(tmp_path) -> None:

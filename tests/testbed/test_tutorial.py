@@ -45,6 +45,9 @@ LITTLE = {
     "launch": ["--no-gpus"],
 }
 """What makes commands short, and does without GPUs: how good their answers are is not the question here."""
+LIMIT = 1200.0
+"""Seconds for one command. The first that plans may have to compile the search, which takes minutes on a busy computer;
+whoever hangs is ended by its own limits long before."""
 FEWER = {"1000": "3", "100": "3"}
 """Steps: as many as are needed."""
 
@@ -75,7 +78,7 @@ def test_every_command_of_the_page(lab: Lab) -> None:
     for line in lines:
         hulk, verb, *given = shlex.split(line)
         given = [FEWER.get(word, word) for word in given] + LITTLE.get(verb, [])
-        done = lab.run(hulk, verb, *given)
+        done = lab.run(hulk, verb, *given, seconds=LIMIT)
         assert done.returncode == 0, f"{line}: {done.stderr}\n{done.stdout}"
         said.append(done.stdout)
     assert "3 machines are ready" in said[3]

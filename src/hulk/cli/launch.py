@@ -24,7 +24,7 @@ from hulk.cli.run import (
     YesOption,
 )
 from hulk.runtime.options import takes_settings
-from hulk.runtime.settings import Settings
+from hulk.runtime.settings import Compute, Settings
 from hulk.text import one_line
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hulk.export import Scene
     from hulk.io.hosts_file import HostList
     from hulk.launch.main import Asked
+    from hulk.launch.sites import Site
     from hulk.runtime.progress import Progress, Watched
     from hulk.runtime.run import Workload
 
@@ -97,7 +98,6 @@ def launch(
     from hulk.export.whole import with_whole_paths
     from hulk.io.hosts_file import HostList, load_hosts
     from hulk.launch.main import Asked
-    from hulk.launch.sites import LocalSite
     from hulk.runtime.progress import Progress
     from hulk.runtime.run import Workload, choose_jobs, watched_of
     from hulk.runtime.runnable import check_options
@@ -117,17 +117,19 @@ def launch(
     screen = console()
     if on is On.LOCAL:
         announce(workload, settings, screen, yes=yes)
-        site = LocalSite()
-        places = HostList({machine.name: site.host(machine.name) for machine in inputs.cluster.machines})
-    scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)))
     asked = Asked(gpus=not no_gpus, resume=resume, overwrite=overwrite, only_check=check)
+    ssh = (hulk, None if ssh_config is None else str(ssh_config))
     with (
+        _site(on, workload, places, ssh, gpus=asked.gpus and settings.compute is Compute.REAL) as site,
         news(screen, settings.steps, late=True) as say,
         on_page(say, workload, settings.steps, page_port, wanted=page and not check) as show,
+        _listed(),
     ):
+        if site is not None:
+            places = HostList({machine.name: site.host(machine.name) for machine in inputs.cluster.machines})
+        scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)))
         progress = Progress(watched, inputs.cluster, show, metrics)
-        with _listed():
-            _start(on, scenes, asked, progress, (hulk, None if ssh_config is None else str(ssh_config)))
+        _start(site, scenes, asked, progress)
     if check:
         screen.print(f"{sum(len(scene.ranks_on) for scene in scenes)} machines are ready", soft_wrap=True)
         return
@@ -157,31 +159,38 @@ def agent() -> None:
     main()
 
 
-def _start(on: On, scenes: Sequence[Scene], asked: Asked, progress: Progress, ssh: tuple[str, str | None]) -> None:
+@contextmanager
+def _site(
+    on: On, workload: Workload, places: HostList, ssh: tuple[str, str | None], *, gpus: bool
+) -> Iterator[Site | None]:
+    """Where agents run; None where a scheduler starts the workers."""
+    from hulk.launch.ray import ray_site
+    from hulk.launch.sites import LocalSite, SshSite
+
+    if on is On.RAY:
+        plans = [workload.plan.jobs[job.name] for job in workload.jobs]
+        with ray_site(plans, workload.cluster, places, gpus=gpus) as site:
+            yield site
+    elif on is On.SLURM:
+        yield None
+    else:
+        yield LocalSite() if on is On.LOCAL else SshSite(places, *ssh)
+
+
+def _start(site: Site | None, scenes: Sequence[Scene], asked: Asked, progress: Progress) -> None:
     from functools import partial
 
-    from hulk.errors import InputError
     from hulk.launch.batch import launch_batch
     from hulk.launch.main import launch as start
     from hulk.launch.needs import needs_of
-    from hulk.launch.ray import RayJob, check_ray
-    from hulk.launch.sites import LocalSite, SshSite
     from hulk.launch.slurm import SlurmJob, check_slurm
 
-    if on in (On.SLURM, On.RAY):
-        if asked.resume or asked.overwrite:
-            hint = "start it anew, or launch it over ssh"
-            raise InputError(f"--on {on}: --resume and --overwrite are not there", hint=hint)
-        if on is On.SLURM:
-            check_slurm(scenes, needs_of(scenes, progress.jobs))
-        else:
-            check_ray()
-        if not asked.only_check:
-            hand = partial(SlurmJob, say=progress.show) if on is On.SLURM else partial(RayJob, gpus=asked.gpus)
-            launch_batch(on, scenes, hand, progress)
+    if site is not None:
+        start(scenes, site, asked, progress)
         return
-    site = LocalSite() if on is On.LOCAL else SshSite(scenes[0].hosts, *ssh)
-    start(scenes, site, asked, progress)
+    check_slurm(scenes, needs_of(scenes, progress.jobs))
+    if not asked.only_check:
+        launch_batch("slurm", scenes, partial(SlurmJob, say=progress.show), asked, progress)
 
 
 def _scenes(

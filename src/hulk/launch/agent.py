@@ -35,7 +35,7 @@ from typing import IO, Any
 from hulk.errors import HulkError
 from hulk.launch.facts import facts, greeting
 from hulk.launch.ports import Ports, unreached
-from hulk.runtime.folder import locked, log_folder, prepare_folder, remove_leftovers
+from hulk.runtime.folder import log_folder
 from hulk.runtime.launch import GRACE
 from hulk.runtime.settings import Settings
 
@@ -116,22 +116,12 @@ class Agent:
         """Answers with the checkpoint to go on from, the step that it has, and what there is to say."""
         from hulk.io.bundle import JOBS
         from hulk.io.jobs_file import load_jobs
-        from hulk.runtime.checkpoint import read_head
-        from hulk.runtime.run import resumed
+        from hulk.launch.checkpoints import make_ready
 
-        told: list[str] = []
-        settings = Settings.of(order["settings"])
-        assert settings.checkpoints is not None
+        job = load_jobs(str(self._folder / order["job"] / JOBS))[0]
         resume, overwrite = bool(order["resume"]), bool(order["overwrite"])
-        self._stack.enter_context(locked(settings.checkpoints))
-        self._stack.callback(remove_leftovers, settings.checkpoints)
-        found: Path | None = None
-        if resume:
-            job = load_jobs(str(self._folder / order["job"] / JOBS))[0]
-            found = resumed(job, settings, told.append).resume
-        prepare_folder(settings.checkpoints, resume=resume, overwrite=overwrite, say=told.append)
-        step = 0 if found is None else read_head(found).step
-        return {"resume": None if found is None else str(found), "step": step, "told": told}
+        found = make_ready(job, Settings.of(order["settings"]), self._stack, resume=resume, overwrite=overwrite)
+        return {"resume": None if found.resume is None else str(found.resume), "step": found.step, "told": found.told}
 
     def _do_start(self, order: dict[str, Any]) -> dict[str, Any]:
         self._ports.close()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from hulk.errors import InputError
 from hulk.export import TARGETS, Scene
 from hulk.export.shell import label
 from hulk.io.folder import write_folder
+from hulk.launch.checkpoints import Found, make_ready, still_to_do
 from hulk.launch.follow import Part
-from hulk.launch.main import settings_of
+from hulk.launch.main import Asked, settings_of
 from hulk.runtime.ending import told_early, undisturbed
 from hulk.runtime.folder import log_folder
 from hulk.runtime.launch import Worker
@@ -34,19 +36,24 @@ class Handed(Protocol):
 Hand = Callable[[Scene, Path], Handed]
 
 
-def launch_batch(target: str, scenes: Sequence[Scene], hand: Hand, progress: Progress) -> None:
+def launch_batch(target: str, scenes: Sequence[Scene], hand: Hand, asked: Asked, progress: Progress) -> None:
     """Hand every job over to a scheduler, and follow all of them. RunError where one ends early."""
     handed: list[Handed] = []
+    todo = list(scenes)
     with (
-        told_early(progress, lambda: settings_of(scenes)),
+        told_early(progress, lambda: settings_of(todo)),
         log_folder() as logs,
-        _folders(target, scenes) as folders,
+        ExitStack() as stack,
     ):
+        todo = still_to_do(scenes, progress, lambda scene: _ready_here(scene, stack, asked))
+        if not todo:
+            return
+        folders = stack.enter_context(_folders(target, todo))
         try:
             workers: list[Worker] = []
-            for scene, folder in zip(scenes, folders, strict=True):
+            for scene, folder in zip(todo, folders, strict=True):
                 handed.append(hand(scene, folder))
-            for scene, each in zip(scenes, handed, strict=True):
+            for scene, each in zip(todo, handed, strict=True):
                 part = Part(logs / f"{label(scene.job.name)}.log")
                 workers += part.workers(progress.jobs[scene.job.name])
                 each.follow(part)
@@ -55,6 +62,18 @@ def launch_batch(target: str, scenes: Sequence[Scene], hand: Hand, progress: Pro
             with undisturbed():
                 for each in handed:
                     each.cancel()
+
+
+def _ready_here(scene: Scene, stack: ExitStack, asked: Asked) -> Found:
+    """The folder of checkpoints made ready by this computer, which shares it with the nodes."""
+    settings = scene.settings
+    for option, path in (("--data", settings.data), ("--tokenizer", settings.tokenizer)):
+        if asked.resume and path is not None and not path.exists():
+            raise InputError(
+                f"--resume compares {option} with what the checkpoint was made of, and this computer has no {path}",
+                hint="launch it where the nodes' storage is",
+            )
+    return make_ready(scene.job, settings, stack, resume=asked.resume, overwrite=asked.overwrite)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def _version(library: str) -> str | None:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    """Name and free memory of every GPU."""
+    """Name and free memory of every GPU that workers see."""
     found = [{"name": each["name"], "free": None} for each in machine_facts()["gpus"]]
     with contextlib.suppress(Exception):  # NVML has errors of its own, and may not be there
         import pynvml
@@ -60,7 +60,15 @@ def _gpus() -> list[dict[str, Any]]:
         for number, each in enumerate(found):
             each["free"] = float(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(number)).free)
         pynvml.nvmlShutdown()
-    return found
+    return _visible(found)
+
+
+def _visible(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that a scheduler has handed out, in its order. Names other than numbers are left to torch."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None or not all(each.strip().isdecimal() for each in named.split(",") if each):
+        return gpus
+    return [gpus[int(each)] for each in named.split(",") if each and int(each) < len(gpus)]
 
 
 def _wrong_inputs(settings: Settings) -> dict[str, str]:

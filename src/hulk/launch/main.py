@@ -13,6 +13,7 @@ from typing import Any
 from hulk.errors import HulkError, InputError
 from hulk.export import TARGETS, Files, Scene
 from hulk.export.start import machine_path
+from hulk.launch.checkpoints import Found, still_to_do
 from hulk.launch.checks import NotReadyError, problems_of, torch_problems
 from hulk.launch.follow import LOST, Part
 from hulk.launch.needs import Need, inputs_of, needs_of
@@ -58,7 +59,7 @@ def launch(scenes: Sequence[Scene], site: Site, asked: Asked, progress: Progress
         check(stations, failed, needs, scenes, site, asked)
         if asked.only_check:
             return
-        todo = _prepare(scenes, stations, asked, progress)
+        todo = still_to_do(scenes, progress, lambda scene: _ask_first(scene, stations, asked))
         _put(todo, exported, stations)
         _run(todo, stations, progress, logs)
 
@@ -76,7 +77,7 @@ def _stations(site: Site, needs: Mapping[str, Need]) -> Iterator[tuple[dict[str,
 
     def open_one(machine: str) -> None:
         try:
-            opened[machine] = station = Station(machine, site.command(machine))
+            opened[machine] = station = Station(machine, site.line(machine))
             station.greet()
         except WireError as error:
             login = site.host(machine).login
@@ -106,7 +107,7 @@ def check(
     problems: dict[str, list[str]] = {name: [failed[name]] if name in failed else [] for name in needs}
 
     def ask(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        host, need = site.host(name), needs[name]
+        host, need = site.host(name), site.needed(needs[name])
         wanted = [host.interface] if host.interface else []
         found = stations[name].ask({"do": "check", "settings": sent, "interfaces": wanted})
         problems[name] += problems_of(need, found, settings, gpus=asked.gpus and site.apart, apart=site.apart)
@@ -137,32 +138,18 @@ def check(
         raise NotReadyError(problems, len(needs))
 
 
-def _prepare(scenes: Sequence[Scene], stations: Mapping[str, Station], asked: Asked, progress: Progress) -> list[Scene]:
-    """Folders of checkpoints made ready on each job's first machine; the jobs that have something left to do."""
-    todo = []
-    for scene in scenes:
-        settings = scene.settings
-        if settings.checkpoints is None:
-            todo.append(scene)
-            continue
-        station = stations[scene.machines[0].name]
-        job = scene.job.name
-        station.ask({"do": "put", "job": f"{job}.checkpoints", "files": _sent(scene.inputs)})
-        order = {"do": "checkpoints", "job": f"{job}.checkpoints", "settings": _dumped(settings)}
-        try:
-            found = station.ask(order | {"resume": asked.resume, "overwrite": asked.overwrite}, seconds=600.0)
-        except HulkError as error:
-            raise InputError(str(error)) if error.exit_code == InputError.exit_code else error from None
-        for words in found["told"]:
-            progress.show(words)
-        if found["resume"] is not None:
-            progress.saved[job] = found["resume"]
-            settings = settings.model_copy(update={"resume": Path(found["resume"])})
-        if found["step"] >= settings.steps:
-            progress.show(f"{job} has nothing left to do: {found['step']} steps are done, --steps is {settings.steps}")
-        else:
-            todo.append(replace(scene, settings=settings))
-    return todo
+def _ask_first(scene: Scene, stations: Mapping[str, Station], asked: Asked) -> Found:
+    """The folder of checkpoints made ready on a job's first machine."""
+    station = stations[scene.machines[0].name]
+    job = f"{scene.job.name}.checkpoints"
+    station.ask({"do": "put", "job": job, "files": _sent(scene.inputs)})
+    order = {"do": "checkpoints", "job": job, "settings": _dumped(scene.settings)}
+    try:
+        answer = station.ask(order | {"resume": asked.resume, "overwrite": asked.overwrite}, seconds=600.0)
+    except HulkError as error:
+        raise InputError(str(error)) if error.exit_code == InputError.exit_code else error from None
+    resume = None if answer["resume"] is None else Path(answer["resume"])
+    return Found(resume, int(answer["step"]), tuple(answer["told"]))
 
 
 def _put(scenes: Sequence[Scene], exported: dict[str, Files], stations: Mapping[str, Station]) -> None:

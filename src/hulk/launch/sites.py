@@ -1,14 +1,34 @@
-"""Where the machines of a plan are: all of them this computer, or each of them somewhere that ssh reaches."""
+"""Where the machines of a plan are: all of them this computer, or each of them somewhere that ssh reaches. Nodes of
+Ray: `hulk.launch.ray`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from hulk.io.hosts_file import Host, HostList
-from hulk.probe.control import ssh_command
+from hulk.launch.needs import Need
+from hulk.probe.control import Piped, ssh_command
+
+
+class AgentLine(Protocol):
+    """The line to an agent, which ends with it. WireError where nothing comes."""
+
+    def greeting(self, seconds: float) -> dict[str, Any]:
+        """Wait until the agent is there; its first words."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+
+    def receive(self, seconds: float) -> dict[str, Any]:
+        """The next message."""
+
+    def why(self) -> str:
+        """Why it has ended, as far as it said so."""
+
+    def close(self, seconds: float) -> None:
+        """End it: it may take so long, and is made to then."""
 
 
 class Site(Protocol):
@@ -19,8 +39,11 @@ class Site(Protocol):
     def host(self, machine: str) -> Host:
         """How a machine is reached."""
 
-    def command(self, machine: str) -> Sequence[str]:
-        """What starts its agent: a process here, whose input and output are the agent's."""
+    def line(self, machine: str) -> AgentLine:
+        """Start its agent. WireError where that cannot be done."""
+
+    def needed(self, need: Need) -> Need:
+        """What a machine needs, with GPUs numbered as its agent sees them."""
 
 
 class LocalSite:
@@ -32,10 +55,14 @@ class LocalSite:
         """Loopback, for every machine."""
         return Host("127.0.0.1", machine, machine, "lo")
 
-    def command(self, machine: str) -> Sequence[str]:
+    def line(self, machine: str) -> AgentLine:
         """An agent of this computer's own."""
         del machine
-        return [sys.executable, "-m", "hulk.launch.agent"]
+        return Piped([sys.executable, "-m", "hulk.launch.agent"])
+
+    def needed(self, need: Need) -> Need:
+        """As the plan has it."""
+        return need
 
 
 @dataclass(frozen=True)
@@ -51,6 +78,10 @@ class SshSite:
         """As the hosts file says."""
         return self.hosts.of(machine)
 
-    def command(self, machine: str) -> Sequence[str]:
-        """ssh, which never asks for anything."""
-        return ssh_command(self.host(machine).login, self.hulk, self.config, verb="agent")
+    def line(self, machine: str) -> AgentLine:
+        """By ssh, which never asks for anything."""
+        return Piped(ssh_command(self.host(machine).login, self.hulk, self.config, verb="agent"))
+
+    def needed(self, need: Need) -> Need:
+        """As the plan has it."""
+        return need

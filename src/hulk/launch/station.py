@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from hulk import __version__
 from hulk.errors import HulkError
 from hulk.launch.facts import FORMAT
-from hulk.probe.control import START_SECONDS, Piped
+from hulk.launch.sites import AgentLine
+from hulk.probe.control import START_SECONDS
 from hulk.probe.wire import WireError
 
 ANSWER_SECONDS = 60.0
@@ -25,9 +26,9 @@ _LONG = 7 * 24 * 3600.0
 class Station:
     """A machine with its agent."""
 
-    def __init__(self, machine: str, command: Sequence[str]) -> None:
+    def __init__(self, machine: str, line: AgentLine) -> None:
         self.machine = machine
-        self._line = Piped(command)
+        self._line = line
         self._closed = threading.Event()
         self._lock = threading.Lock()
 

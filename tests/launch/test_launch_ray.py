@@ -1,0 +1,132 @@
+"""Plans launched on a Ray cluster of several nodes: they train and go on from checkpoints with the loss of one process,
+end without a trace, and are refused where the cluster is not as the plan needs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+for folder in ("export", "runtime"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+
+from cases import write_case, write_text  # noqa: E402
+from export_runs import TWO, free_port, single, variables  # noqa: E402
+from loopback import left_behind  # noqa: E402
+from parser_python import PYTHON, needs_parsers  # noqa: E402
+
+pytest.importorskip("torch")
+pytestmark = needs_parsers
+
+NODES = Path(__file__).parents[1] / "export" / "ray_nodes.py"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A folder with a small job for two machines, and a Ray cluster of two nodes. Ray's processes have another mark
+    than what is launched."""
+
+    folder: Path
+    variables: dict[str, str]
+
+    def argv(self, *more: str) -> list[str]:
+        """The command that launches it."""
+        start = [str(PYTHON), "-c", "from hulk.cli import main; main()", "launch", "plan.json", "-c", "cluster.yaml"]
+        start += ["-j", "jobs.yaml", "--data", "text.txt", "--on", "ray", "--port", str(free_port())]
+        return [*start, *more]
+
+    def launch(self, *more: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """`hulk launch`, to its end."""
+        own = {**self.variables, **changes}
+        return subprocess.run(
+            self.argv(*more), cwd=self.folder, env=own, capture_output=True, text=True, timeout=400, check=False
+        )
+
+    def agents(self) -> list[str]:
+        """What of agents and workers still runs."""
+        return [words for words in left_behind(str(self.folder)) if "hulk." in words]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("ray")
+    write_case(TWO, folder)
+    write_text(folder / "text.txt")
+    with tempfile.TemporaryDirectory(prefix="hulk-ray-") as room:  # short: sockets' paths are, too
+        own = variables(HULK_MARK=str(folder), HOME=str(folder), TMPDIR=room, RAY_TMPDIR=room, GLOO_SOCKET_IFNAME="lo")
+        own |= {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))}
+        argv = [str(PYTHON), str(NODES), "rome-1", "oslo-1", "--", "-"]
+        with subprocess.Popen(
+            argv, env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as nodes:
+            assert nodes.stdin is not None and nodes.stdout is not None
+            address = next((line.strip() for line in nodes.stdout if line[0].isdecimal()), None)
+            assert address is not None
+            yield Lab(folder, {**own, "RAY_ADDRESS": address})
+            nodes.stdin.close()
+            nodes.wait(120)
+
+
+def losses(path: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_trains_and_goes_on(lab: Lab, tmp_path: Path) -> None:
+    given = ("--no-gpus", "--metrics", "steps.jsonl", "--checkpoint-dir", "saved")
+    done = lab.launch(*given, "--steps", "1")
+    assert done.returncode == 0, done.stderr
+    assert "tiny step 1/1" in done.stdout and lab.agents() == []
+    first = losses(lab.folder / "steps.jsonl")
+    refused = lab.launch(*given, "--steps", "2")
+    assert refused.returncode == 2 and "has checkpoints of an earlier run" in refused.stderr
+    done = lab.launch(*given, "--steps", "2", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "tiny goes on from" in done.stdout
+    assert first + losses(lab.folder / "steps.jsonl") == pytest.approx(single(tmp_path), rel=1e-5)
+    assert [path.name for path in sorted((lab.folder / "saved" / "tiny").iterdir())] == [
+        "step-00000001",
+        "step-00000002",
+    ]
+    assert lab.agents() == []
+
+
+def test_ctrl_c_ends_everything(lab: Lab) -> None:
+    with subprocess.Popen(
+        lab.argv("--no-gpus", "--steps", "1000000"),
+        cwd=lab.folder,
+        env=lab.variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert any("tiny step" in line for line in running.stdout)
+        assert len(lab.agents()) >= 4  # two agents, two workers
+        running.send_signal(signal.SIGINT)
+        words = running.stderr.read()
+        assert running.wait(60) == 130
+    assert "interrupted after step" in words and "Traceback" not in words
+    assert lab.agents() == []
+    assert not list(Path(lab.variables["TMPDIR"]).glob("hulk-run-*"))
+
+
+def test_what_the_cluster_lacks(lab: Lab) -> None:
+    done = lab.launch("--check")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines() == [
+        f"{name}: its node has 0 GPUs for Ray, the plan needs 1: --num-gpus of ray start, or --no-gpus"
+        for name in ("rome-1", "oslo-1")
+    ] + ["error: 2 of 2 machines are not ready, and nothing was started"]
+    nowhere = f"127.0.0.1:{free_port()}"
+    done = lab.launch("--check", RAY_ADDRESS=nowhere)
+    assert done.returncode == 2
+    assert f"no Ray cluster answers at {nowhere} (RAY_ADDRESS): Connection refused" in done.stderr
+    assert "Traceback" not in done.stderr
