@@ -4,7 +4,8 @@
     python benchmarks/datacentre.py --json     one JSON object
     python benchmarks/datacentre.py --engine torchtitan
     python benchmarks/datacentre.py --case 70b-128k-16
-    python benchmarks/datacentre.py --words    what each option brings: the best regular plan without it, over with it
+    python benchmarks/datacentre.py --words    what each word of a plan brings: the best regular plan without, over with
+    python benchmarks/datacentre.py --spans    the best regular plan with stages on one machine, on two, on four, …
 
 The grid is what an expert with time would try: every tensor and pipeline degree that divides heads and blocks, the
 replicas there is room for, every microbatch that divides the batch, every option that the engine has, even cuts. The
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
@@ -26,7 +27,7 @@ from hulk.cost.engine import HEADROOM, Engine, engine_named
 from hulk.cost.price import step_of
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.options import SPACE
+from hulk.domain.options import Recompute, Sharding, Within
 from hulk.domain.plan import JobPlan
 from hulk.errors import HulkError
 from hulk.io.cluster_file import read_cluster
@@ -37,7 +38,7 @@ from hulk.planner import load_compiled, plan_in_parallel
 from hulk.propose import bundled_network
 from hulk.search.budget import Effort
 from hulk.search.request import Request
-from hulk.search.uniform import best_uniform, made_uniform, uniform_plans
+from hulk.search.uniform import Uniform, made_uniform, uniform_plans
 
 HALL = """
 name: hall
@@ -48,7 +49,20 @@ links: [{inside: hall, latency: 0.005 ms, bandwidth: 400 Gbit/s}]
 MOST_SECONDS = 10.0
 TIME_LIMIT = 6.0
 """Seconds the search is given; finishing a plan comes on top."""
-WORDS = ("recompute", "sharding", "shard_within", "context", "expert", "sequence_parallel")
+WORDS: Mapping[str, Callable[[Uniform], bool]] = {
+    "recompute": lambda one: one.skeleton.options.recompute is not Recompute.NONE,
+    "sharding": lambda one: one.skeleton.options.sharding is not Sharding.NONE,
+    "parameters": lambda one: one.skeleton.options.sharding is Sharding.PARAMETERS,
+    "within": lambda one: one.skeleton.options.shard_within is not Within.EVERYWHERE,
+    "sequence parallel": lambda one: one.skeleton.options.sequence_parallel,
+    "context": lambda one: one.skeleton.options.context > 1,
+    "expert": lambda one: one.skeleton.options.expert > 1,
+    "chunks": lambda one: one.skeleton.options.chunks > 1,
+    "zb": lambda one: one.skeleton.options.schedule.splits_backward,
+    "host state": lambda one: one.skeleton.options.host_state,
+    "several machines": lambda one: any(machine.span for machine in one.space.cluster.machines),
+}
+"""What a plan can say, and whether one says it."""
 PLAYED = 8
 """Of the grid's plans: the best by closed forms, which are played."""
 
@@ -73,6 +87,8 @@ CASES = (
     Case("mixtral-4k-512", "mixtral-8x7b", 4096, 512),
     Case("70b-128k-16", "llama-3-70b", 131_072, 16),
 )
+LONGEST = Case("70b-1m-4", "llama-3-70b", 1_048_576, 4)
+"""A job that no stage on one machine holds."""
 
 
 def tflops(job: Job, seconds: float, gpus: int) -> float:
@@ -108,7 +124,7 @@ def build_report(engine: Engine, cases: Sequence[Case]) -> Report:
         job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
         request = Request(cluster, (job,), compute, engine)
         space = request.spaces()[0]
-        load_compiled(space)
+        load_compiled()
 
         def played(plan: JobPlan, job: Job = job, cluster: Cluster = cluster) -> float:
             seconds = step_of(job, plan, cluster, compute=compute, engine=engine)
@@ -147,27 +163,61 @@ def build_report(engine: Engine, cases: Sequence[Case]) -> Report:
 
 
 def words_report(engine: Engine, cases: Sequence[Case]) -> Report:
-    """For every option that the engine has more than one value of: the best regular plan's step with the option at its
-    normal value, over that with all of them."""
-    report = Report("datacentre-words")
+    """For every word of `WORDS` that the engine knows: the best regular plan's step without it, over that with all of
+    them, by closed forms."""
+    report, rows = Report("datacentre-words"), []
     cluster = read_cluster(parse_document(HALL, name="hall"))
-    everything = range(len(cluster.machines))
-    names = [c.name for c in SPACE if c.name in WORDS and len(engine.tried.get(c.name, c.values)) > 1]
-    rows = []
+    load_compiled()
     for case in cases:
         job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
+        space = Request(cluster, (job,), bundled_compute(), engine).spaces()[0]
+        best, least, known = float("inf"), dict.fromkeys(WORDS, float("inf")), set[str]()
+        for one in uniform_plans(space, range(len(cluster.machines))):
+            best = min(best, one.seconds)
+            for word, says in WORDS.items():
+                if says(one):
+                    known.add(word)
+                else:
+                    least[word] = min(least[word], one.seconds)
+        print(f"{case.name}: {best:.3f} s", file=sys.stderr)
+        without = {word: least[word] / best for word in WORDS}
+        cells = [_percent(without[word]) if word in known else "" for word in WORDS]
+        rows.append([case.name, *cells, f"{best:.3f}"])
+    report.table(f"steps without a word, {engine.name}", ["job", *WORDS, "with all s"], rows)
+    return report
 
-        def best(runner: Engine, job: Job = job) -> float:
-            found = best_uniform(Request(cluster, (job,), bundled_compute(), runner).spaces()[0], everything)
-            return float("inf") if found is None else found.seconds
 
-        with_all, row = best(engine), [case.name]
-        for name in names:
-            normal = (next(choice for choice in SPACE if choice.name == name).values[0],)
-            without = best(replace(engine, searched={**engine.searched, name: normal})) / with_all
-            row.append("does not fit" if without == float("inf") else f"{100 * (without - 1):+.1f} %")
-        rows.append([*row, f"{with_all:.3f}"])
-    report.table(f"steps without an option, {engine.name}", ["job", *names, "with all s"], rows)
+def _percent(ratio: float) -> str:
+    return "does not fit" if ratio == float("inf") else f"{100 * (ratio - 1):+.1f} %"
+
+
+def spans_report(engine: Engine, cases: Sequence[Case]) -> Report:
+    """By how many machines hold a stage: the best regular plan's step, played, and its degrees."""
+    report = Report("datacentre-spans")
+    cluster, compute, rows = read_cluster(parse_document(HALL, name="hall")), bundled_compute(), []
+    load_compiled()
+    for case in cases:
+        job = Job(case.name, build_named_model(case.model, sequence=case.sequence), global_batch=case.batch)
+        space = Request(cluster, (job,), compute, engine).spaces()[0]
+        found: dict[int, list[Uniform]] = {width: [] for width in (1, 2, 4, 8, 16)}
+        for one in uniform_plans(space, range(len(cluster.machines))):
+            span = one.space.cluster.machines[0].span
+            best = found[span.machines if span else 1]
+            best.append(one)
+            if len(best) > 100 * PLAYED:
+                best[:] = nsmallest(PLAYED, best, key=lambda one: one.seconds)
+        row = [case.name]
+        for width, best in found.items():
+            plans = [one.plan for one in nsmallest(PLAYED, best, key=lambda one: one.seconds)]
+            steps = {
+                plan: step_of(job, plan, cluster, compute=compute, engine=engine) or float("inf") for plan in plans
+            }
+            quickest = min(steps, key=steps.__getitem__, default=None)
+            row.append("nothing fits" if quickest is None else f"{steps[quickest]:.3f} s, {_degrees(quickest)}")
+            if quickest is not None:
+                report.figure(f"{case.name}.on_{width}_s", steps[quickest])
+        rows.append(row)
+    report.table(f"steps by the machines of a stage, {engine.name}", ["job", *map(str, found)], rows)
     return report
 
 
@@ -176,12 +226,15 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--engine", default="megatron", help="who runs the plans (megatron)")
     arguments.add_argument("--words", action="store_true", help="what each option brings")
-    arguments.add_argument("--case", choices=[case.name for case in CASES], help="one job (all)")
+    arguments.add_argument("--spans", action="store_true", help="what stages on several machines bring")
+    arguments.add_argument("--case", choices=[case.name for case in (*CASES, LONGEST)], help="one job (all)")
     options = arguments.parse_args()
-    cases = [case for case in CASES if options.case in (None, case.name)]
+    listed = (*CASES, LONGEST) if options.spans or options.case else CASES
+    cases = [case for case in listed if options.case in (None, case.name)]
     try:
         engine = replace(engine_named(options.engine), headroom=HEADROOM)
-        return (words_report if options.words else build_report)(engine, cases).finish(options.json)
+        made = spans_report if options.spans else words_report if options.words else build_report
+        return made(engine, cases).finish(options.json)
     except HulkError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from common import Report
 from gnn_scenes import Given, Kept, draw, load, say
-from hulk import planner
 from hulk.domain.cluster import change_cluster
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
@@ -33,6 +32,7 @@ from hulk.search.budget import Effort
 from hulk.search.job_space import JobSpace
 from hulk.search.request import Request
 from hulk.search.spaces import spaces_of
+from hulk.starting import SAMPLES
 from peers import BUNDLED
 from scale import SIZES, scenario
 
@@ -59,7 +59,7 @@ def inference_part(report: Report, kept: Kept, given: Given) -> None:
     spaces = spaces_of(load_cluster("hulk47"), load_jobs("paper4"), bundled_compute())
     search = GroupSearch(spaces, np.random.default_rng(0))
     facts = Facts.of(search.packed)
-    graph, known = Graph.of(facts), np.zeros((planner._SAMPLES, facts.places, facts.jobs + 1))
+    graph, known = Graph.of(facts), np.zeros((SAMPLES, facts.places, facts.jobs + 1))
     report.figure("inference_hulk47_ms", 1e3 * seconds_of(lambda: inferred(search, network)), most=50)
     report.figure("one_call_hulk47_ms", 1e3 * seconds_of(lambda: network.run(graph, known)))
     report.figure("read_network_ms", 1e3 * seconds_of(lambda: load(given.network)))
@@ -79,7 +79,7 @@ def inference_part(report: Report, kept: Kept, given: Given) -> None:
 
 def inferred(search: GroupSearch, network: Network) -> Proposals:
     """What the planner asks the network for first: proposals as they come, before any is refined."""
-    return proposals(search.packed, np.random.default_rng(0), samples=planner._SAMPLES, network=network)
+    return proposals(search.packed, np.random.default_rng(0), samples=SAMPLES, network=network)
 
 
 def infer_large(folder: Path) -> dict[str, float]:

@@ -182,7 +182,7 @@ def propose(search: GroupSearch, network: Network, seed: int, *, samples: int, t
 def warm() -> None:
     """Load compiled code and the libraries."""
     scene = draw(0)
-    load_compiled(scene.spaces()[0])
+    load_compiled()
     search = scene.search()
     search.deals(moves=100, deadline=time.monotonic() + 1)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/hostile.py                        2,000 cases, a table by kind, and how to repeat each failure
     python benchmarks/hostile.py --only 17 --keep dir   one case, its files kept, its command and output shown
+    python benchmarks/hostile.py --verbs report serve   of the cases those of these commands
 
 Most cases run in a fork of this process, which has imported and warmed up everything; some in a process of their own.
 """
@@ -16,16 +17,18 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import common
-from hostile_cases import KINDS, Case, draw
+from hostile_cases import BUSY, KINDS, Case, draw
 
 COUNT = 2000
 SLOW = 20.0  # seconds of a processor; and of the clock for what only waits, three times as many
@@ -105,6 +108,12 @@ def lay_out(case: Case, folder: Path) -> None:
 
 def run(case: Case, folder: Path) -> Done:
     """Run the case's command in its folder."""
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        case.argv = [word.replace(BUSY, str(busy.getsockname()[1])) for word in case.argv]
+        return _run(case, folder)
+
+
+def _run(case: Case, folder: Path) -> Done:
     outputs = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]  # noqa: SIM115 - the child writes, we read
     started = time.monotonic()
     child = os.fork()
@@ -134,6 +143,7 @@ def _be_the_command(case: Case, folder: Path, outputs: list[int]) -> None:
         os.setsid()
         os.chdir(folder)
         os.environ |= {"HULK_TRACEBACK": "1", "TMPDIR": str(folder / "tmp"), "PYTHONIOENCODING": case.encoding}
+        os.environ["XDG_DATA_HOME"] = os.environ["TMPDIR"]
         tempfile.tempdir = None
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open("/dev/full", os.O_WRONLY) if case.stream == "full" else outputs[0], 1)
@@ -200,7 +210,8 @@ def troubles(case: Case, done: Done, before: dict[str, str], after: dict[str, st
         found["exit_codes"] = f"{done.code} without a word"
     if raw := {character for character in printed if character != "\n" and not character.isprintable()}:
         found["raw_control"] = ", ".join(sorted(map(repr, raw)))
-    allowed = {case.output} if case.output and done.code in (0, 3) else set()
+    # What was written stays where only the word that it was could not be said.
+    allowed = {case.output} if case.output and (done.code in (0, 3) or case.stream) else set()
     if lost := [name for name in before if name not in allowed and after.get(name) != before[name]]:
         found["overwritten"] = ", ".join(lost)
     if new := [name for name in after if name not in before and name not in allowed]:
@@ -225,7 +236,7 @@ def try_case(seed: int, index: int, folder: Path) -> tuple[Case, Done, dict[str,
     return case, done, troubles(case, done, before, digests(folder))
 
 
-def try_cases(seed: int, indices: range, say: Any = None) -> dict[str, Any]:
+def try_cases(seed: int, indices: Sequence[int], say: Any = None) -> dict[str, Any]:
     """Run all these cases: how many of each kind, and every failure."""
     failures, kinds, times = [], Counter[str](), dict.fromkeys(KINDS, 0.0)
     for index in indices:
@@ -254,14 +265,16 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0, help="the same seed gives the same cases")
     options.add_argument("--only", type=int, help="run this case alone and show everything")
     options.add_argument("--first", type=int, default=0, help="number of the first case")
+    options.add_argument("--verbs", nargs="+", metavar="VERB", help="of the cases, those of these commands")
     options.add_argument("--keep", type=Path, help="with --only: keep the files in this new folder")
     given = options.parse_args()
     warm_up()
     if given.only is not None:
         return show(given.seed, given.only, given.keep or Path(tempfile.mkdtemp(prefix="hulk-hostile-")))
-    result = try_cases(
-        given.seed, range(given.first, given.first + given.count), lambda text: print(text, file=sys.stderr)
-    )
+    indices: Sequence[int] = range(given.first, given.first + given.count)
+    if given.verbs:
+        indices = [index for index in indices if draw(given.seed, index).argv[:1] in [[verb] for verb in given.verbs]]
+    result = try_cases(given.seed, indices, lambda text: print(text, file=sys.stderr))
     report = common.Report("hostile")
     report.figure("cases", result["cases"])
     for trouble in TROUBLES:

@@ -113,7 +113,9 @@ def draw(seed: int, index: int) -> Case:
         "plan.json": json.dumps(PLAN, indent=1).encode(), "joined.yaml": JOINED.encode(), "old.json": b"{}",
     }  # fmt: skip
     kind = rng.choices(list(KINDS), WEIGHTS)[0]
-    case = KINDS[kind](rng, Case(kind, _verb(rng, kind), files))
+    drawn = Case(kind, _verb(rng, kind), files)
+    drawn.output = REPORT if drawn.argv[0] == "report" else None  # it always writes one
+    case = KINDS[kind](rng, drawn)
     if rng.random() < 0.04:
         case.encoding = rng.choice(["ascii", "latin-1"])
     case.own_process = rng.random() < 0.03
@@ -122,6 +124,9 @@ def draw(seed: int, index: int) -> Case:
 
 # ---- Commands -------------------------------------------------------------------------------------------------------
 
+REPORT = "report.html"  # where it is written unless a case says otherwise
+BUSY = "BUSY_PORT"
+"""Stands in a command for a port on which somebody listens already."""
 SEARCH = ("--evaluations", "20", "--time-limit", "1")
 PLAN_FILES = ("plan.json", "-c", "cluster.yaml", "-j", "jobs.yaml")
 
@@ -133,6 +138,7 @@ def _verb(rng: random.Random, kind: str) -> list[str]:
         (4, ["price", *PLAN_FILES]),
         (2, ["explain", *PLAN_FILES]),
         (2, ["simulate", *PLAN_FILES]),
+        (1, ["report", *PLAN_FILES]),
         (1, ["replan", *PLAN_FILES, "--joined", "joined.yaml", "--lost", "r-3", *SEARCH]),
         (1, ["plan", "cluster.yaml", "jobs.yaml", "--workers", "1", *SEARCH]),
         (0.05, ["compare", "cluster.yaml", "jobs.yaml", "--time-limit", "0.1"]),
@@ -142,7 +148,8 @@ def _verb(rng: random.Random, kind: str) -> list[str]:
     if kind in ("numbers", "options"):  # those that can do most with a number
         verbs += [(5, list(verb)) for _, verb in verbs if verb[0] in ("plan", "replan")]
     if kind in ("outputs", "joined"):
-        verbs = [verb for verb in verbs if verb[1][0] in ("replan", "plan", "simulate")]
+        writing = ("replan", "plan", "simulate", "report") if kind == "outputs" else ("replan", "plan", "simulate")
+        verbs = [verb for verb in verbs if verb[1][0] in writing]
     chosen = list(rng.choices([verb for _, verb in verbs], [weight for weight, _ in verbs])[0])
     if chosen[0] in ("price", "explain", "simulate", "replan", "plan") and rng.random() < 0.3:
         chosen.append("--json")
@@ -155,11 +162,12 @@ def _options(rng: random.Random, case: Case) -> Case:
         "show": [], "schema": [], "list": [], "compare": ["--seed", "--time-limit"],
         "price": ["--json"], "explain": ["--json"],
         "simulate": ["--seed", "--jitter", "--contention", "--no-contention"],
+        "report": ["--no-timeline", "--timeline", "--engine", "--profile", "--set", "--plan"],
         "plan": ["--seed", "--time-limit", "--evaluations", "--min-throughput", "--max-cost", "--pin", "--avoid",
                  "--workers", "--policy", "--exact", "--no-gnn"],
         "replan": ["--seed", "--time-limit", "--evaluations", "--horizon", "--lost", "--joined", "--no-gnn"],
     }  # fmt: skip
-    flags = ("--json", "--exact", "--no-gnn", "--contention", "--no-contention")
+    flags = ("--json", "--exact", "--no-gnn", "--contention", "--no-contention", "--no-timeline", "--timeline")
     for _ in range(rng.randint(1, 3)):
         option = rng.choice([*names[case.argv[0]] * 5, "--nonsense", "-x", "--cluster"])
         small = option in ("--time-limit", "--evaluations", "--workers")  # large ones are right, and take their time
@@ -189,7 +197,9 @@ def _outputs(rng: random.Random, case: Case) -> Case:
         "/dev/null", "/dev/full", "null.json", "pipe.json", "folder", "folder/", "new/", "no/such/x.json", "x" * 300,
         "dangling.json", "/proc/self/mem", "/dev/stdout", "a\udcff\udc9b.json",
     ]  # fmt: skip
-    read = {"simulate": ["plan.json"], "replan": ["plan.json", "joined.yaml"], "plan": []}[case.argv[0]]
+    of_plan = ["plan.json"]
+    read = {"simulate": of_plan, "report": of_plan, "replan": ["plan.json", "joined.yaml"], "plan": []}[case.argv[0]]
+    case.output = None
     out = rng.choice([*wrong, *read, *read, "old.json", "fine.json", "folder/fine.json", "[/]\u202e.json"])
     if out in ("old.json", "fine.json", "folder/fine.json", "[/]\u202e.json", "a\udcff\udc9b.json"):
         case.output = out
@@ -215,6 +225,36 @@ def _inputs(rng: random.Random, case: Case) -> Case:
         case.files["cluster.yaml"] = f"extends: {json.dumps(bad)}\n".encode()
     else:
         case.files["jobs.yaml"] = JOBS.replace("./config.json", json.dumps("./" + bad)).encode()
+    return case
+
+
+def _serve(rng: random.Random, case: Case) -> Case:
+    """A server that cannot begin: nothing of it may last. Its port is wrong or taken, or its address is not here."""
+    case.special += [
+        ("folder", "folder", ""), ("pipe", "pipe.sqlite", ""), ("readonly", "readonly.sqlite", ""),
+        ("soft", "loop.sqlite", "loop.sqlite"), ("soft", "dangling.sqlite", "nowhere/x.sqlite"),
+    ]  # fmt: skip
+    strange = [evil for evil in EVIL if not evil.replace("_", "").isalnum()]  # no number, and no name to look up
+    ports = ["-1", "65536", "1e3", "x", "", "0.5", str(2**63), "nan", "٣٣٣٣٣٣", *rng.sample(strange, 3), *[BUSY] * 12]
+    hosts = [
+        "192.0.2.1", "2001:db8::1", "fe80::1%nowhere", "x" * 300, ".", "..", "", "[::1]", "a\nb", "127.0.0.1:80",
+        *rng.sample(strange, 3),
+    ]  # fmt: skip
+    no_history = [
+        "plan.json", "cluster.yaml", "folder", "folder/", "pipe.sqlite", "readonly.sqlite", "loop.sqlite", "",
+        "dangling.sqlite", "no/such/x.sqlite", "/dev/null", "/dev/full", "/proc/self/mem", "x" * 300,
+    ]  # fmt: skip
+    case.argv, case.output = ["serve"], None
+    match rng.randrange(3):
+        case 0:
+            case.argv += ["--history", rng.choice(no_history), "--port", "0"]
+        case 1:
+            case.argv += ["--host", _argument(rng.choice(hosts)), "--port", BUSY]
+        case _:
+            case.argv += ["--history", _argument(rng.choice([*EVIL, "fine.sqlite"]))] if rng.random() < 0.3 else []
+            case.argv += [f"--port={_argument(rng.choice(ports))}"]
+    if rng.random() < 0.2:
+        case.argv.insert(rng.randint(1, len(case.argv)), _argument(rng.choice([*EVIL, "--nonsense", "--open=x"])))
     return case
 
 
@@ -388,6 +428,6 @@ def _argument(text: str) -> str:
 
 KINDS: dict[str, Callable[[random.Random, Case], Case]] = {
     "garbled": _garbled, "values": _values, "numbers": _numbers, "bombs": _bombs, "texts": _texts, "options": _options,
-    "outputs": _outputs, "inputs": _inputs, "streams": _streams, "joined": _values,
+    "outputs": _outputs, "inputs": _inputs, "streams": _streams, "joined": _values, "serve": _serve,
 }  # fmt: skip
-WEIGHTS = (3, 4, 6, 2, 1, 4, 2, 1.5, 0.7, 1)
+WEIGHTS = (3, 4, 6, 2, 1, 4, 2, 1.5, 0.7, 1, 0.7)

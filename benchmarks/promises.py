@@ -18,6 +18,7 @@ from common import Report, parser
 from promises_run import Verdict, run_draw, warm_up
 
 DRAWS, SEED = 3000, 2026
+EVERY = 50  # draws between words on how far it is
 # Each of these must be asked for and kept, and asked for where it cannot be kept.
 BOTH_WAYS = (
     "max-cost",
@@ -47,8 +48,12 @@ def main() -> int:
     for number in range(chosen.first, chosen.first + chosen.draws):
         verdict = run_draw(chosen.seed, number, chosen.keep)
         verdicts.append(verdict)
-        if verdict.faults and not chosen.json:
-            print(f"draw {number}: " + "; ".join(map(str, verdict.faults)), flush=True)
+        if verdict.faults:
+            print(f"draw {number}: " + "; ".join(map(str, verdict.faults)), file=sys.stderr, flush=True)
+        if len(verdicts) % EVERY == 0:
+            broken = sum(bool(one.faults) for one in verdicts)
+            words = f"{len(verdicts)} of {chosen.draws} draws, {broken} with faults, {time.monotonic() - begin:.0f} s"
+            print(words, file=sys.stderr, flush=True)
     report = summary(verdicts, whole=chosen.draws >= 300)
     report.figure("seconds", time.monotonic() - begin)
     if not chosen.json:

@@ -188,8 +188,8 @@ def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]
         yield Fault("says why", "a job waits without a reason")
     users: dict[str, set[str]] = {}
     for name, own in running.items():
-        for stage in _stages(own):
-            users.setdefault(stage["machine"], set()).add(name)
+        for part in _parts(own):
+            users.setdefault(part["machine"], set()).add(name)
     if users.keys() - machines.keys():
         yield Fault("machines exist", ", ".join(users.keys() - machines.keys()))
         return
@@ -206,9 +206,9 @@ def _gpus_once(plan: Document, machines: Mapping[str, Machine]) -> Iterator[Faul
     """Every GPU exists, and serves one stage."""
     used: set[tuple[str, int]] = set()
     for own in plan["jobs"].values():
-        for stage in _stages(own):
-            name = stage["machine"]
-            for gpu in stage["gpus"]:
+        for part in _parts(own):
+            name = part["machine"]
+            for gpu in part["gpus"]:
                 if not 0 <= gpu < machines[name].gpus:
                     yield Fault("GPUs exist", f"GPU {gpu} of {name}")
                 if (name, gpu) in used:
@@ -231,6 +231,11 @@ def _stages(job: Document) -> Iterator[Document]:
     return (stage for pipeline in job["pipelines"] for stage in pipeline["stages"])
 
 
+def _parts(job: Document) -> Iterator[Document]:
+    """Machines with their GPUs, of all stages."""
+    return (part for stage in _stages(job) for part in (stage, *stage.get("beside", ())))
+
+
 def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -> Iterator[Fault]:
     """One job's pipelines."""
     pieces = job.shape.pieces
@@ -246,7 +251,10 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
         yield Fault("batches add up", f"{job.name}: {total} of {job.global_batch} sequences")
     shards = len(own["pipelines"]) if own["sharding"] != "none" else 1
     for stage in _stages(own):
-        machine, ranks = machines[stage["machine"]], len(stage["gpus"])
+        machine, others = machines[stage["machine"]], stage.get("beside", ())
+        ranks = len(stage["gpus"]) + sum(len(part["gpus"]) for part in others)
+        if any(machines[part["machine"]].region != machine.region for part in others):
+            yield Fault("machines of a stage are near", f"{job.name}: {[part['machine'] for part in others]}")
         held = pieces[stage["layers"][0] : stage["layers"][1] + 1]
         if not job.may_run_in(machine.region):
             yield Fault("allow and deny hold", f"{job.name} in {machine.region}")
@@ -278,6 +286,7 @@ def _talking(job: Job, own: Document) -> set[tuple[str, str]]:
     for pipeline in own["pipelines"]:
         stages = pipeline["stages"]
         pairs |= {(a["machine"], b["machine"]) for a, b in pairwise(stages)}
+        pairs |= {(stage["machine"], part["machine"]) for stage in stages for part in stage.get("beside", ())}
         for stage in stages:
             for layer in range(stage["layers"][0], stage["layers"][1] + 1):
                 holders[layer].add(stage["machine"])
@@ -347,7 +356,7 @@ def limits_of(case: Case, plan: Document, price: Document) -> Limits:
         )
     for name, machine in case.options.pins:
         if name in plan["jobs"]:
-            unused = all(stage["machine"] != machine for stage in _stages(plan["jobs"][name]))
+            unused = all(part["machine"] != machine for part in _parts(plan["jobs"][name]))
             found.append(("pin", inf if unused else 0.0, f"{name} does not use {machine}, which is pinned to it"))
     broken = {kind: text for kind, ratio, text in found if ratio > 1 + TOLERANCE}
     near = any(abs(ratio - 1) <= TOLERANCE for _, ratio, _ in found)
@@ -368,8 +377,7 @@ def objective(case: Case, plan: Document, price: Document) -> tuple[float, float
 def hourly(own: Document, machines: Mapping[str, Machine]) -> float:
     """Dollars an hour of the GPUs that a job uses."""
     return sum(
-        machines[stage["machine"]].dollars / machines[stage["machine"]].gpus * len(stage["gpus"])
-        for stage in _stages(own)
+        machines[part["machine"]].dollars / machines[part["machine"]].gpus * len(part["gpus"]) for part in _parts(own)
     )
 
 

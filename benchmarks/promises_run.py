@@ -48,6 +48,8 @@ def warm_up() -> None:
     """Import and compile in this process what every draw needs, so that each fork starts with it."""
     import onnxruntime  # noqa: F401  a session would start threads, which no fork inherits; the import does not
 
+    from hulk.search.exact import load_exact
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in (("c.yaml", _WARM_CLUSTER), ("j.yaml", _WARM_JOBS), ("tiny.json", _WARM_MODEL)):
@@ -55,6 +57,7 @@ def warm_up() -> None:
         shared = ("c.yaml", "j.yaml", "--no-gnn", "--workers=1", "--evaluations=20")
         for more in ((), ("--max-cost", "9 $/h", "--json", "-o", "p.json"), ("--exact",)):
             _in_process(["plan", *shared, *more], folder)
+        load_exact()  # that case does not need all of the solver
         _in_process(["price", "p.json", "-c", "c.yaml", "-j", "j.yaml", "--json"], folder)
 
 

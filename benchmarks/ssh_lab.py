@@ -82,7 +82,9 @@ class Lab:
         """Start a machine's sshd; sessions have these variables besides."""
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         sources = os.environ.get("PYTHONPATH") or str(SOURCES)
-        given = {"PATH": path, "PYTHONPATH": sources, "OMP_NUM_THREADS": "1", **variables}
+        # With another compiler's settings or cache, every worker would compile the price again, all at the same time.
+        kept = {name: value for name, value in os.environ.items() if name.startswith(("NUMBA_", "XDG_CACHE_HOME"))}
+        given = {"PATH": path, "PYTHONPATH": sources, "OMP_NUM_THREADS": "1", **kept, **variables}
         options = {
             "Port": "22",
             "ListenAddress": self.address(machine),

@@ -57,7 +57,7 @@ def draw(page: Page, served: Served) -> None:
     page.evaluate("document.querySelector('[data-testid=timeline-box]').scrollIntoView({block: 'center'})")
     page.screenshot(path=str(RESULTS / "page-timeline.png"))
     page.evaluate("window.scrollTo(0, 0)")
-    page.locator(by("machine", machine="nanjing-1")).click()
+    page.locator(by("machine", machine="california-2")).click()
     page.locator(by("lose-button")).click()
     page.locator(by("whatif")).get_by_text("t5-11b").first.wait_for()
     page.screenshot(path=str(RESULTS / "page-whatif.png"))

@@ -16,8 +16,8 @@ settings.register_profile("fixed", derandomize=True)  # the same cases in every 
 settings.load_profile("fixed")
 
 LONG = (
-    "test_promises", "test_baselines", "test_exact", "test_losses", "test_run", "test_unchecked", "test_bounds",
-    "test_tutorial", "test_planner", "test_planning", "test_training", "test_replan_properties", "test_run_promises",
+    "test_promises", "test_baselines", "test_losses", "test_run", "test_tutorial", "test_unchecked", "test_exact",
+    "test_bounds", "test_planner", "test_planning", "test_training", "test_replan_properties", "test_run_promises",
     "test_compare", "test_page", "test_serve", "test_browser",
     "test_plan_cli", "test_simulate", "test_options", "test_search_prices", "test_output", "test_seeds",
     "test_compiled", "test_validate",

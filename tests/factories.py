@@ -107,3 +107,7 @@ class FixedTimes:
         del model, gpu, how
         forward, backward = self.by_layer.get(layer.name, (self.forward, self.backward))
         return LayerTime(forward, backward, TimeOrigin.MEASURED)
+
+    def times_of(self, model: Model, layers: tuple[Layer, ...], gpu: GpuType, how: Conditions) -> tuple[LayerTime, ...]:
+        """The same of several layers."""
+        return tuple(self.layer_times(model, layer, gpu, how) for layer in layers)

@@ -223,7 +223,7 @@ def test_experts_are_split_over_gpus_of_one_machine_that_hold_the_same() -> None
         ("llama-3-8b", "cp3", "4096 tokens cannot be shared by 3 GPUs, of which each takes two equal parts"),
         ("llama-3-8b", "tp3 cp2", "6 GPUs, 2 to a sequence, cannot share the 8 attention heads of layer 1 evenly"),
         ("llama-3-8b", "ep2 dp16", "llama-3-8b has no experts that could be split over 2 GPUs"),
-        ("llama-3-8b", "tp8 cp2", "needs 1 groups of 16 GPUs of one machine"),
+        ("llama-3-8b", "tp8 cp4", "needs 1 groups of 32 GPUs of one machine, or of several"),
         ("mixtral-8x7b", "ep3 dp16", "the 8 experts of mixtral-8x7b cannot be split over 3 GPUs"),
         ("t5-11b", "cp2", "GPUs cannot share a sequence of t5-11b"),
         ("xlnet-large", "cp2", "GPUs cannot share a sequence of xlnet-large"),

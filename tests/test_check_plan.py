@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from hulk.domain.check import check_plan
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.model import Layer, LayerKind, Model
-from hulk.domain.options import Options
+from hulk.domain.options import Options, Recompute
 from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
 from hulk.errors import PlanError
 from hulk.io.cluster_file import read_cluster
@@ -51,8 +52,13 @@ JOB = Job("big", model(), global_batch=24, allow=("eu-*", "us-*"))
 OTHER = Job("other", model(), global_batch=4, deny=("us-*",))
 
 
-def pipe(*stages: tuple[str, tuple[int, ...], int, int], microbatches: int = 4) -> Pipeline:
-    return Pipeline(tuple(Stage(*stage) for stage in stages), microbatches)
+FULL = Recompute.FULL
+
+
+def pipe(*stages: tuple[Any, ...], microbatches: int = 4) -> Pipeline:
+    """Stages as (machine, GPUs, first and last layer), and how many blocks are recomputed."""
+    made = (Stage(*stage[:4], recomputed=stage[4] if len(stage) > 4 else None) for stage in stages)
+    return Pipeline(tuple(made), microbatches)
 
 
 FIRST = pipe(("a-1", (0, 1), 0, 3), ("b-1", (0, 1, 2), 4, 7), microbatches=8)
@@ -125,6 +131,17 @@ BAD: dict[str, tuple[Callable[[], Plan], str]] = {
             GOOD, jobs={"big": JobPlan((pipe(("wide", tuple(range(8)), 0, 7), microbatches=12),), Options(2))}
         ),
         "8 GPUs cannot share the 12 attention heads of layer 1 evenly (use 1, 2, 3, 4, 6 GPUs)",
+    ),
+    "recomputed of nothing": (
+        lambda: with_pipelines(pipe(("a-1", (0,), 0, 7, 3), microbatches=12)),
+        "stage 1: `recomputed: 3`, but with `recompute: none` nothing is computed again (leave it out, or say what",
+    ),
+    "recomputed of more": (
+        lambda: replace(
+            GOOD,
+            jobs={"big": JobPlan((pipe(("a-1", (0,), 0, 7, 9), microbatches=12),), Options(2, recompute=FULL))},
+        ),
+        "stage 1: `recomputed: 9`, but layers 0 to 7 have 8 blocks (0 to 8; left out, all blocks are computed again)",
     ),
     "batch": (
         lambda: with_pipelines(FIRST),

@@ -109,7 +109,7 @@ def test_keys_of_remembered_prices_tell_small_plans_apart():
         zeros = np.zeros(n, np.int64)
         encoded = Encoded(
             np.array(starts), zeros, zeros, np.array(kinds), zeros + 1, zeros, zeros,
-            np.ones(len(starts) - 1, np.int64), zeros, np.zeros(len(SPACE), np.int64),
+            np.ones(len(starts) - 1, np.int64), zeros, np.zeros(len(SPACE), np.int64), zeros,
         )  # fmt: skip
         for codes in {tuple(int(drawn.choice(codes)) for codes in every) for _ in range(400)}:
             encoded.options[:] = codes
@@ -129,3 +129,20 @@ def test_room_made_by_compiled_code_is_of_the_type_that_python_makes():
     room.compile((numba.int64,))
     (found,) = room.nopython_signatures
     assert found.return_type == numba.typeof(empty_durations(3))
+
+
+LOADED = """
+from hulk.planner import load_compiled
+load_compiled()
+from hulk.cost import play, step
+from hulk.search import fit, refine
+from hulk.search.assignment import anneal
+from hulk.search.shape import anneal as polishing
+kernels = play.run, step.durations, step.seconds_of, fit.fit, refine.refine, anneal.improve, polishing.polish
+print([kernel.__name__ for kernel in kernels if not kernel.signatures])
+"""
+
+
+def test_a_search_has_all_that_takes_long_to_compile_before_its_time_begins():
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=400, check=True)
+    assert done.stdout.strip() == "[]"

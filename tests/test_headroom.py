@@ -57,3 +57,9 @@ def test_impossible_shares_are_refused(verb: str, share: str, files: list[str]) 
     done = CliRunner().invoke(app, [verb, *given, f"--headroom={share}"])
     assert done.exit_code == 2 or getattr(done.exception, "exit_code", 0) == 2
     assert "--headroom" in done.output + str(done.exception)
+
+
+def test_a_headroom_of_all_memory_leaves_room_for_nothing(files: list[str]) -> None:
+    done = CliRunner().invoke(app, ["plan", *files, "--no-gnn", "--workers", "1", "--headroom", "99.9%"])
+    assert done.exit_code == 3
+    assert "h200 has no room for anything" in " ".join(done.output.split()) and " -" not in done.output

@@ -36,7 +36,7 @@ machines:
   - {name: oh, region: us-ohio, gpu: rtx-3090, gpus: 2}
   - {name: as, region: asia, gpu: rtx-3090, gpus: 2}
 """
-QUICK = ("--time-limit", "2", "--evaluations", "300", "--no-gnn")
+QUICK = ("--time-limit", "60", "--evaluations", "300", "--no-gnn")
 LAYERS = 14  # of gpt2: 0 the embedding, 13 the head
 
 

@@ -19,7 +19,7 @@ machines:
   - {name: bj, count: 2, region: beijing, gpu: a100-40, gpus: 2}
   - {name: rm, region: rome, gpu: rtx-3090, gpus: 2}
 """
-QUICK = ("--time-limit", "2", "--evaluations", "300")
+QUICK = ("--time-limit", "60", "--evaluations", "300")  # moves end it, also on a busy machine
 
 
 MANY = """

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hulk.domain.options import Options, Recompute, Schedule, ScheduleKind, Sharding, Sync
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
+from hulk.domain.plan import JobPlan, Part, Pipeline, Plan, Stage
 from hulk.errors import InputError
 from hulk.io.plan_file import dump_plan, load_plan, read_plan, save_plan
 from hulk.io.yamlfile import parse_document
@@ -22,7 +22,9 @@ schedules = st.one_of(
     st.builds(Schedule, st.just(ScheduleKind.ONE_F_ONE_B), st.integers(0, 999_999)),
 )
 index = st.integers(0, 1000)
-stages = st.builds(Stage, names, st.lists(index, min_size=1, max_size=9).map(tuple), index, index)
+gpus = st.lists(index, min_size=1, max_size=9).map(tuple)
+beside = st.lists(st.builds(Part, names, gpus), max_size=2).map(tuple)
+stages = st.builds(Stage, names, gpus, index, index, beside, st.none() | index)
 pipelines = st.builds(Pipeline, st.lists(stages, min_size=1, max_size=4).map(tuple), st.integers(1, 10**9))
 job_plans = st.builds(
     JobPlan,
@@ -96,6 +98,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
         ('"1f1b"', '"zigzag"', "jobs.opt.schedule: unknown schedule 'zigzag'"),
         ('"recompute": "none"', '"recompute": "some"', "jobs.opt.recompute: unknown value 'some' (one of 'none', 'att"),
         ("[0, 11]", "[0]", "jobs.opt.pipelines[0].stages[0].layers: expected at least 2 in this list"),
+        ("[0, 11]", '[0, 11], "recomputed": -1', "stages[0].recomputed: must be at least 0, not -1"),
         ("[0, 1]", "[]", "stages[0].gpus: expected at least 1 in this list"),
         ("[3]", "[-3]", "stages[1].gpus[0]: must be at least 0, not -3"),
         ('"microbatches": 8', '"microbatches": 8.5', "microbatches: expected a whole number (a number 8.5 found)"),

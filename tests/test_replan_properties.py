@@ -155,6 +155,6 @@ def test_a_seed_that_serves_the_planner_badly_serves_replanning_no_worse_than_mo
     result = replan(plan, request, Change((gone,)), horizon=3650 * 86400.0, effort=replace(effort, seed=3))
     after = {change.job: change.after_s for change in result.jobs}
     cost = sum(job_cost(job, after[job.name]) for job in jobs)
-    assert cost <= 1.01 * median(
-        plan_jobs(replace(request, cluster=result.cluster), replace(effort, seed=other)).cost for other in range(6)
-    )
+    own = [plan_jobs(replace(request, cluster=result.cluster), replace(effort, seed=other)).cost for other in range(6)]
+    assert own[3] == max(own) > 1.1 * median(own)  # so few moves leave much to luck
+    assert cost <= 1.03 * median(own)

@@ -55,8 +55,14 @@ def test_links_that_the_plan_does_not_use_are_not_suggested(whatifs):
 
 def test_recomputation_and_replicas_are_looked_at(whatifs):
     own = [w.text for w in whatifs if w.job == "bert"]
-    assert any("nothing is computed twice" in text for text in own)
+    assert any("the batch shared anew, and nothing recomputed" in text for text in own)
     assert any("without the slowest replica" in text for text in own)
+
+
+def test_more_memory_is_looked_at_where_all_blocks_are_computed_again_or_none():
+    engine = replace(HULK, counts=())
+    found = suggest(small.plan(), small.cluster(), small.jobs(), compute=small.compute(), engine=engine, most=20)
+    assert any("nothing is computed twice" in w.text for w in found if w.job == "bert")
 
 
 def test_a_skeleton_read_back_gives_the_plan():

@@ -8,6 +8,11 @@ from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.profiles import bundled_compute
 from hulk.search.assignment.race import GroupSearch
+from hulk.search.heat import Heat
+from hulk.search.objective import Objective
+from hulk.search.recipes import price
+from hulk.search.results import OVER, RUNS
+from hulk.search.shape.polisher import Polisher
 from hulk.search.spaces import spaces_of
 
 
@@ -47,3 +52,28 @@ def test_jobs_that_fit_a_region_have_none() -> None:
     small = GroupSearch(search.spaces[-1:], np.random.default_rng(0))
     assert small.wide_job() is None
     assert small.wide() == []
+
+
+def test_slots_in_another_order_stay_with_their_jobs_and_no_job_gets_slower() -> None:
+    search = search_of("hulk47", "paper4")
+    polisher, before = Polisher(search, Objective()), search.state(search.wide()[0])
+    after = polisher.run(before, moves=600, deadline=float("inf"), heat=Heat(0.1, 1e-3), in_order=True)
+    assert polisher.score(after) < polisher.score(before)
+    for old, new, took, takes in zip(before.skeletons, after.skeletons, before.seconds, after.seconds, strict=True):
+        assert (old is None) == (new is None)
+        if old and new and took and takes:
+            assert takes <= took
+            assert new.machines <= old.machines
+            assert new.options == old.options
+            assert search.spaces[before.skeletons.index(old)].result(new).seconds == takes
+
+
+def test_a_limit_hides_no_plan_that_takes_less_where_both_ends_share_what_crosses_an_ocean() -> None:
+    search = search_of("hulk47", "paper4")
+    job = search.wide_job()
+    assert job is not None
+    for deal in search.wide():
+        for share, status in ((1.0001, RUNS), (0.9, OVER)):
+            search.work.memo.keys[:] = 0
+            limit = share * float(deal.value[job])
+            assert price(search.packed, search.work, job, deal.owner, deal.recipes[job], limit)[0] == status

@@ -15,6 +15,7 @@ from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster, Link, Machine, pair, restrict
 from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
+from hulk.domain.joined import joined, taken_apart
 from hulk.domain.options import Recompute
 from hulk.domain.plan import JobPlan, Plan
 from hulk.search.job_space import JobSpace, Places
@@ -98,11 +99,15 @@ def _cut_anew(
     job: Job, plan: JobPlan, own: Cluster, *, compute: ComputeModel, engine: Engine
 ) -> tuple[JobPlan, float] | None:
     """The same with its seconds by the closed forms, on a cluster of the plan's own machines."""
+    own = joined(own, [plan])
     space = JobSpace(job, own, Places.of(own), compute=compute, engine=engine)
     skeleton = skeleton_of(plan, own)
     if any(slot.ranks not in space.degrees for chain in skeleton.chains for slot in chain):
         return None
-    return space.plan(skeleton) if space.result(skeleton).runs else None
+    if not space.result(skeleton).runs:
+        return None
+    made, seconds = space.plan(skeleton)
+    return taken_apart(made, own), seconds
 
 
 def suggest(
@@ -145,7 +150,8 @@ def _improvements(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[W
     before = step_of(case.job, case.plan, case.cluster, compute=case.compute, engine=case.engine) or case.price.step
     again = case.best(case.plan, case.cluster)
     if again is not None and again[1] < before * (1 - _LEAST_GAIN):
-        yield _whatif("the same machines with the layers cut and the batch shared anew", name, before, again[1])
+        words = "the same machines with the layers cut and the batch shared anew" + _less_again(case.plan, again[0])
+        yield _whatif(words, name, before, again[1])
     # What follows is cut anew too: its gain is what it adds to that.
     before = min(before, again[1] if again else before)
     variants = [*_links(case), *_cards(case), *_faster_gpus(case, types), *_fewer_replicas(case)]
@@ -158,6 +164,13 @@ def _improvements(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[W
     more_memory = _more_memory(case, before)
     if more_memory is not None:
         yield more_memory
+
+
+def _less_again(before: JobPlan, after: JobPlan) -> str:
+    """What another plan of the same machines does not compute again, in words."""
+    if after.options.recompute is not before.options.recompute:
+        return ", and nothing recomputed"
+    return ", and only some blocks recomputed" if after.counts_blocks and not before.counts_blocks else ""
 
 
 def _whatif(words: str, job: str, before: float, after: float) -> WhatIf:
@@ -214,6 +227,9 @@ def _used_links(case: _Case) -> list[tuple[str, str]]:
         for one, two in pairwise(pipeline.stages):
             use(one.machine, two.machine, float(case.prepared.book.tables.cut[one.last]))
     stages = case.prepared.stages
+    for stage in stages:
+        for other in stage.machines[1:]:
+            use(stage.machine, other, float(case.prepared.book.tables.cut[stage.last]))
     for share in case.prepared.shares:
         for a, b, _ in share.hops():
             use(stages[a].machine, stages[b].machine, share.size)
@@ -229,20 +245,23 @@ def _cards(case: _Case) -> Iterator[_Variant]:
     hosts = [case.cluster.machine(name) for name in case.plan.machines]
     if len(hosts) > 1:
         names[min(hosts, key=lambda host: host.network).name] = None
-    for name in names:
-        host = case.cluster.machine(name)
+    together = {name: stage.machines for stage in case.plan.stages for name in stage.machines}
+    for team in dict.fromkeys(together[name] for name in names):  # machines that hold stages together get it together
+        host = case.cluster.machine(team[0])
         card = next((rate for rate in _CARDS if rate >= 2 * host.card), None)
         if card is not None:
             what = "a {} network card" if host.cards == 1 else f"{host.cards} network cards of {{}}"
-            words = f"{what.format(_gbits(card))} in {name} instead of {_gbits(host.card)}"
-            yield _Variant(words, case.plan, _with_machine(case.cluster, replace(host, network=card * host.cards)))
+            where = f"{'each of ' if len(team) > 1 else ''}{_some(team)}"
+            words = f"{what.format(_gbits(card))} in {where} instead of {_gbits(host.card)}"
+            better = [replace(each, network=card * each.cards) for each in map(case.cluster.machine, team)]
+            yield _Variant(words, case.plan, _with_machines(case.cluster, better))
 
 
 def _more_memory(case: _Case, before: float) -> WhatIf | None:
     """The same machines with so much memory that nothing is computed twice; None where there is no need or no gain."""
     if case.plan.options.recompute is Recompute.NONE:
         return None
-    plan = replace(case.plan, options=replace(case.plan.options, recompute=Recompute.NONE))
+    plan = replace(case.plan.uncounted, options=replace(case.plan.options, recompute=Recompute.NONE))
     for factor, how_much in _MEMORY_FACTORS.items():
         machines = tuple(replace(m, memory=m.memory * factor) for m in case.cluster.machines)
         cluster = replace(case.cluster, machines=machines)
@@ -261,9 +280,10 @@ def _more_memory(case: _Case, before: float) -> WhatIf | None:
 
 def _faster_gpus(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[_Variant]:
     """The next faster class of GPU (of the first list that has one), as many of them, in the machine of the busiest
-    stage."""
+    stage, or in all of its machines."""
     stages = [stage for pipeline in case.price.pipelines for stage in pipeline]
-    host = case.cluster.machine(max(stages, key=lambda stage: stage.busy).machine)
+    busiest = max(stages, key=lambda stage: stage.busy)
+    host = case.cluster.machine(busiest.machine)
     precision = case.job.precision
     for kinds in types:
         faster = [kind for kind in kinds if kind.rate(precision) >= 1.5 * host.gpu.rate(precision)]
@@ -271,9 +291,10 @@ def _faster_gpus(case: _Case, types: Sequence[Sequence[GpuType]]) -> Iterator[_V
         if not fitting:
             continue
         kind = min(fitting, key=lambda kind: kind.rate(precision))
-        changed = replace(host, gpu=kind, memory=kind.memory, price=kind.price * host.gpus)
-        words = f"{host.gpus}×{kind.name} instead of {host.gpus}×{host.gpu.name} in {host.name}"
-        yield _Variant(words, case.plan, _with_machine(case.cluster, changed))
+        words = f"{host.gpus}×{kind.name} instead of {host.gpus}×{host.gpu.name} in {busiest.where}"
+        hosts = [case.cluster.machine(name) for name in (busiest.machine, *busiest.beside)]
+        better = [replace(each, gpu=kind, memory=kind.memory, price=kind.price * each.gpus) for each in hosts]
+        yield _Variant(words, case.plan, _with_machines(case.cluster, better))
         return
 
 
@@ -287,8 +308,9 @@ def _fewer_replicas(case: _Case) -> Iterator[_Variant]:
     yield _Variant(f"without the slowest replica ({where})", replace(case.plan, pipelines=left), case.cluster)
 
 
-def _with_machine(cluster: Cluster, machine: Machine) -> Cluster:
-    return replace(cluster, machines=tuple(machine if m.name == machine.name else m for m in cluster.machines))
+def _with_machines(cluster: Cluster, machines: Iterable[Machine]) -> Cluster:
+    changed = {machine.name: machine for machine in machines}
+    return replace(cluster, machines=tuple(changed.get(machine.name, machine) for machine in cluster.machines))
 
 
 def _some(names: Iterable[str]) -> str:

@@ -55,11 +55,19 @@ def losses(output: str) -> list[float]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def single(folder: Path) -> list[float]:
+def single(folder: Path, steps: int = STEPS) -> list[float]:
     """The losses of the same job in one process."""
-    alone = Case("alone", "gpt2", ((12, (("rome-1", (0,), 5),)),))
-    argv = [sys.executable, "-m", "hulk.runtime.worker", *write_case(alone, folder / "alone")]
-    argv += ["--data", str(write_text(folder / "alone" / "text.txt")), "--steps", str(STEPS)]
-    own = variables(GLOO_SOCKET_IFNAME="lo", MASTER_PORT=str(free_port()))
-    done = subprocess.run(argv, env=own, capture_output=True, text=True, check=True, timeout=400)
-    return losses(done.stdout)
+    from oracle import oracle
+
+    from hulk.runtime.settings import Settings
+
+    write_case(TWO, folder)
+    usual = Settings()
+    return oracle(
+        folder,
+        write_text(folder / "text.txt"),
+        steps=steps,
+        seed=usual.seed,
+        rate=usual.rate,
+        decay=usual.decay,
+    )

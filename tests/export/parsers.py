@@ -1,13 +1,23 @@
-"""The targets' own parsers on exported files: `python parsers.py TARGET FOLDER`, by a Python that has them. Prints what
-was read as one JSON object; ends with an error where a parser refuses."""
+"""The targets' own parsers on exported files, by a Python that has them:
+
+    parsers.py FOLDER OUT TARGET…      reads FOLDER/TARGET of each
+
+Each is read by a fork of one process that has imported torch and transformers, which most of them need. OUT/TARGET.json
+has what was read, OUT/TARGET.txt what was said; the exit code says how many parsers refused.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+CRD = "JOBSET_CRD"
+"""Environment: where JobSet's CRD is (jobset.x-k8s.io_jobsets.yaml of its release), for whoever has it."""
 
 
 def megatron(folder: Path) -> dict[str, Any]:
@@ -151,13 +161,13 @@ def jobset(folder: Path) -> dict[str, Any]:
             job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **group["template"]}
             kubernetes_validate.validate(job, "1.31", strict=True)
             found[group["name"]] = group["template"]["spec"]["completions"]
-    if len(sys.argv) > 3:
-        _against_crd(folder, Path(sys.argv[3]))
+    if CRD in os.environ:
+        _against_crd(folder, Path(os.environ[CRD]))
     return found
 
 
 def _against_crd(folder: Path, path: Path) -> None:
-    """The schema of JobSet's own CRD, where somebody has the file; unknown fields are refused, as the server would."""
+    """The schema of JobSet's own CRD; unknown fields are refused, as the server would."""
     import jsonschema
     import yaml
 
@@ -165,7 +175,7 @@ def _against_crd(folder: Path, path: Path) -> None:
     schema = _strict(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
     for document in yaml.safe_load_all((folder / "jobset.yaml").read_text()):
         if document["kind"] == "JobSet":
-            jsonschema.validate({k: v for k, v in document.items() if k != "metadata"}, schema)
+            jsonschema.validate(document, schema)
 
 
 def _strict(schema: Any) -> Any:
@@ -182,6 +192,42 @@ def _strict(schema: Any) -> Any:
     return made
 
 
-if __name__ == "__main__":
+def _read(target: str, folder: Path, out: Path) -> NoReturn:
+    """In a fork: one target's files."""
+    code = 1
+    try:
+        said = os.open(out / f"{target}.txt", os.O_WRONLY | os.O_CREAT)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        found = globals()[target](folder / target)
+        (out / f"{target}.json").write_text(json.dumps(found))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    folder, out, *targets = sys.argv[1:]
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    print(json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]).absolute())))
+    gc.disable()
+    import torch.distributed.pipelining  # noqa: F401
+    import transformers
+
+    transformers.AutoConfig  # noqa: B018  imported when it is named
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "threads do not live on in forked processes"
+    gc.freeze()
+    refused = 0
+    for target in targets:
+        child = os.fork()
+        if child == 0:
+            _read(target, Path(folder).absolute(), Path(out).absolute())
+        refused += os.waitpid(child, 0)[1] != 0
+    sys.exit(refused)
+
+
+if __name__ == "__main__":
+    main()

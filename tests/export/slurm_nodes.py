@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 
 NODES = ("n1", "n2", "n3", "n4")
+BARE = "n4"
+"""The node that has no GPUs."""
 CONFIG = """\
 ClusterName=hulk
 SlurmctldHost=localhost(127.0.0.1)
@@ -66,14 +68,17 @@ class Slurm:
     def _write(self) -> None:
         ports = free_ports(1 + len(NODES))
         lines = [
-            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=500 Gres=gpu:4"
+            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=500"
+            + (" Gres=gpu:4" if name != BARE else "")
             for name, port in zip(NODES, ports[1:], strict=True)
         ]
         lines.append("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
         self.config.write_text(CONFIG.format(folder=self.folder, ports=ports) + "\n".join(lines) + "\n")
         for number in range(4):
             (self.folder / "dev" / f"gpu{number}").touch()
-        (self.folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={self.folder}/dev/gpu[0-3]\n")
+        having = ",".join(name for name in NODES if name != BARE)
+        gpus = f"NodeName={having} Name=gpu File={self.folder}/dev/gpu[0-3]"
+        (self.folder / "gres.conf").write_text(f"AutoDetect=off\n{gpus}\n")
 
     def _start(self) -> None:
         munge = self.folder / "munge"

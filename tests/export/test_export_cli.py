@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from hulk.io.bundle import cluster_files
 from hulk.io.cluster_file import load_cluster
 from hulk.io.jobs_file import load_jobs
 from hulk.io.plan_file import load_plan, save_plan
-
-HULK = [sys.executable, "-c", "from hulk.cli import main; main()"]
+from warm import COMMAND, LIMIT, hulk
 
 
 @pytest.fixture
@@ -28,9 +26,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def export(folder: Path, *words: str, first: str = "") -> subprocess.CompletedProcess[str]:
-    argv = [HULK[0], HULK[1], f"{first}\n{HULK[2]}", "export", *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False, cwd=folder)
+def export(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return hulk("export", *words, cwd=folder)
 
 
 TINY = ("tiny.json", "-c", "sites.yaml", "-j", "jobs.yaml", "--data", "text.txt")
@@ -118,6 +115,7 @@ def test_what_is_wrong_is_said_on_one_line(folder: Path, words: tuple[str, ...],
 def test_a_full_disk_leaves_nothing(folder: Path) -> None:
     before = sorted(path.name for path in folder.iterdir())
     full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))"  # bytes of a file; more is an error
-    done = export(folder, *TINY, "--to", "torchrun", "-o", "out", first=full)
+    argv = [*COMMAND[:2], f"{full}\n{COMMAND[2]}", "export", *TINY, "--to", "torchrun", "-o", "out"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False, cwd=folder)
     assert done.returncode == 1 and "'out' could not be written, and nothing of it is left" in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == before

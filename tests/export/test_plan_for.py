@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,16 +17,12 @@ from hulk.search.form import Form
 from hulk.search.objective import Objective
 from hulk.search.request import Request
 from hulk.search.uniform import best_uniform
+from warm import hulk
 
 JOBS = """
 jobs:
   - {name: gpt, model: gpt2-xl, sequence: 512, global_batch: 48, precision: fp16}
 """
-
-
-def hulk(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", "from hulk.cli import main; main()", *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
 
 
 @pytest.fixture
@@ -41,14 +35,15 @@ def folder(tmp_path: Path) -> Path:
 def test_a_plan_for_megatron_can_be_exported(folder: Path) -> None:
     words = ("plan", "sites.yaml", "jobs.yaml", "--for", "megatron", "-o", "plan.json", "--evaluations", "300")
     words += ("--workers", "1", "--no-gnn")
-    done = hulk(folder, *words)
+    done = hulk(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     told = re.search(r"gpt: .* a step as megatron can express it, .* without that: \+(\d+\.\d)%", done.stdout)
     assert told is not None, done.stdout
     plan = load_plan(folder / "plan.json").jobs["gpt"]
     assert len({pipeline.microbatches for pipeline in plan.pipelines}) == 1
     assert len({stage.ranks for stage in plan.stages}) == 1
-    done = hulk(folder, "export", "plan.json", "-c", "sites.yaml", "-j", "jobs.yaml", "--to", "megatron", "-o", "out")
+    words = ("export", "plan.json", "-c", "sites.yaml", "-j", "jobs.yaml", "--to", "megatron", "-o", "out")
+    done = hulk(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
 
 
@@ -63,7 +58,7 @@ def test_a_plan_for_megatron_can_be_exported(folder: Path) -> None:
 )
 def test_what_cannot_be_planned_for(folder: Path, words: tuple[str, ...], code: int, message: str) -> None:
     (folder / "jobs.yaml").write_text(JOBS.replace("fp16", "bf16"))
-    done = hulk(folder, "plan", "sites.yaml", "jobs.yaml", *words)
+    done = hulk("plan", "sites.yaml", "jobs.yaml", *words, cwd=folder)
     assert done.returncode == code and message in done.stderr, done.stderr
 
 

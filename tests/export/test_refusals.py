@@ -9,7 +9,7 @@ from export_scenes import AHEAD, changed, hall, jobs, tiny
 
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Optimizer
-from hulk.domain.options import Sharding, Sync
+from hulk.domain.options import Recompute, Sharding, Sync
 from hulk.domain.plan import JobPlan, Pipeline, Stage
 from hulk.errors import InfeasibleError, InputError
 from hulk.export import TARGETS, Scene
@@ -30,6 +30,14 @@ def shares(*microbatches: int) -> Scene:
     pipelines = zip(GRID.plan.pipelines, microbatches, strict=True)
     made = tuple(replace(pipeline, microbatches=count) for pipeline, count in pipelines)
     return replace(GRID, plan=replace(GRID.plan, pipelines=made))
+
+
+def counted(*counts: int | None) -> Scene:
+    pipelines = tuple(
+        replace(p, stages=tuple(replace(s, recomputed=n) for s, n in zip(p.stages, counts, strict=True)))
+        for p in GRID.plan.pipelines
+    )
+    return changed(replace(GRID, plan=replace(GRID.plan, pipelines=pipelines)), recompute=Recompute.FULL)
 
 
 MIXED = hall("tp2 pp2 dp4 mb1")
@@ -60,6 +68,11 @@ ALONE = JobPlan((Pipeline((Stage("oslo-1", (0,), 0, 13),), 12),), GRID.plan.opti
         ("megatron", changed(GRID, sync=Sync.BY_REGION), "`sync: by-region`"),
         ("deepspeed", changed(GRID, context=2), "the plan has `context: 2`; it takes 1"),
         ("accelerate", changed(GRID, context=2), "the plan has `context: 2`; it takes 1"),
+        ("megatron", counted(3, 2), "stages compute 3, 2, 3, 2 of their blocks again; it takes one number for all"),
+        ("megatron", changed(counted(3, 3), recompute=Recompute.ATTENTION), "`recompute: attention` for some blocks"),
+        ("torchtitan", counted(3, 3), "stage 1 of pipeline 1 computes 3 of its 16 blocks again; it takes all"),
+        ("automodel", counted(3, None), "stage 1 of pipeline 1 computes 3 of its 16 blocks again; it takes all"),
+        ("deepspeed", counted(None, 2), "stage 2 of pipeline 1 computes 2 of its 16 blocks again; it takes all"),
         ("torchtitan", changed(GRID, expert=2), "the plan has `expert: 2`; it takes 1"),
         ("automodel", changed(GRID, context=2), "2 GPUs share a sequence with `sharding: none`"),
         ("megatron", changed(MIXED, expert=4), "stage 1 are split over 4 GPUs, but replicas that follow"),

@@ -30,3 +30,15 @@ def test_ranks_are_counted_once() -> None:
     assert {name: file.text for name, file in once.items() if name != "arguments.txt"} == {
         name: file.text for name, file in twice.items() if name != "arguments.txt"
     }
+
+
+def test_megatron_takes_a_number_of_blocks_to_compute_again() -> None:
+    for words, method, count in (("recompute", "uniform", "1"), ("recompute3", "block", "3"), ("vp2", None, None)):
+        arguments = TARGETS.get("megatron").export(hall(f"tp2 pp4 dp4 mb1 {words}"))["arguments.txt"].text.splitlines()
+        assert ("--recompute-method" in arguments) == (method is not None)
+        if method is not None:
+            assert arguments[arguments.index("--recompute-method") + 1] == method
+            assert arguments[arguments.index("--recompute-num-layers") + 1] == count
+    # Of every part of every round, as Megatron-LM counts them.
+    arguments = TARGETS.get("megatron").export(hall("tp2 pp4 vp2 dp4 mb1 recompute2"))["arguments.txt"].text
+    assert "--recompute-method\nblock\n--recompute-num-layers\n2\n" in arguments

@@ -1,5 +1,5 @@
-"""Exported jobs really train: by torchrun's scripts over something that stands for ssh, in a Slurm of four nodes on
-this computer, and on several nodes of Ray. The loss is that of one process."""
+"""Exported jobs really train: by torchrun's scripts over something that stands for ssh, and in a Slurm of four nodes on
+this computer. The loss is that of one process. On Ray: tests/launch/test_launch_ray.py, which has nodes of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from export_runs import STEPS, exported, losses, single, variables
-from parser_python import PYTHON, needs_parsers
 from slurm_nodes import Slurm
 
 pytest.importorskip("torch")
@@ -75,14 +74,3 @@ def test_slurm(tmp_path: Path, slurm: Slurm, expected: list[float]) -> None:
         time.sleep(0.5)
     output = (out / f"slurm-{number}.out").read_text()
     assert losses(output) == pytest.approx(expected, rel=1e-5), output[-2000:]
-
-
-@needs_parsers
-def test_ray(tmp_path: Path, expected: list[float]) -> None:
-    out = exported(tmp_path, "ray", ("n1", "n2"))
-    program = [str(PYTHON), str(Path(__file__).parent / "ray_nodes.py"), "rome-1", "oslo-1", "--"]
-    program += [str(PYTHON), str(out / "start.py"), "--no-gpus"]
-    own = variables(RAY_DEDUP_LOGS="0", HOME=str(tmp_path))
-    done = subprocess.run(program, env=own, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert losses(done.stdout) == pytest.approx(expected, rel=1e-5)

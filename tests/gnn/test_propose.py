@@ -176,6 +176,17 @@ def test_refining_is_cut_short_by_its_deadline(network: Network) -> None:
     assert groups.budget.hurried
 
 
+def test_moves_are_made_with_the_first_proposal(network: Network) -> None:
+    """Before the others are asked for, and what comes of them is the first answer where it is the best."""
+    groups = _search(3)
+    own = groups.drawn()
+    deals = starts(groups, rng=np.random.default_rng(4), network=network, samples=3, own=own, moves=200)
+    assert groups.budget.tried >= 200
+    costs = [groups.cost(deal) for deal in deals]
+    assert costs == sorted(costs)
+    assert costs[0] <= groups.cost(own)
+
+
 def test_the_same_seed_refines_the_same_way(network: Network) -> None:
     once, again = (
         starts(_search(3), rng=np.random.default_rng(4), network=network, samples=3, times=3) for _ in range(2)

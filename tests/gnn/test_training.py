@@ -33,7 +33,7 @@ from hulk.gnn.labels import (
 from hulk.gnn.loss import completion_loss
 from hulk.gnn.model import INPUTS, Proposer, Shape
 from hulk.gnn.parts import part_of
-from hulk.gnn.train import Settings, load_history, split, train
+from hulk.gnn.train import Settings, load_history, split, train, with_parts
 from hulk.io.profiles import bundled_compute
 from hulk.propose import Facts, Graph, Network, bundled_network
 from hulk.propose.graph import FROM_LINKS
@@ -144,6 +144,14 @@ def test_parts_of_a_scene_are_scenes_with_parts_of_its_plans(examples: list[Exam
         assert all(tuple(sorted(column[column > 0])) in groups for column in table[:, :-1].T)
         assert part.beside.shape == (1, facts.places, facts.places)
         assert Item.of(part).graph.place.shape[0] == facts.places
+
+
+def test_parts_depend_on_a_scene_alone(examples: list[Example]) -> None:
+    settings = Settings(parts=4)
+    alone = with_parts(examples[1:2], settings)[1:]
+    among = [each for each in with_parts(examples, settings)[len(examples) :] if each.seed == examples[1].seed]
+    assert len(alone) == len(among)
+    assert all((a.tables == b.tables).all() for a, b in zip(alone, among, strict=True))
 
 
 def test_what_is_revealed_is_part_of_the_plan(examples: list[Example]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -105,6 +107,8 @@ def test_a_plan_of_another_cluster(case: Path) -> None:
         (("--on", "local", "--data", "text.txt", "--job", "huge"), 2, "no job 'huge'"),
         (("--on", "ssh", "--hosts", "nowhere.txt", "--data", "text.txt"), 2, "nowhere.txt"),
         (("--on", "local", "--data", "text.txt", "--resume"), 2, "--resume without a folder"),
+        (("--on", "local", "--data", "text.txt", "--hosts", "h", "--hulk", "h"), 2, "--hulk, --hosts with --on local"),
+        (("--on", "slurm", "--data", "text.txt", "--ssh-config", "c"), 2, "--ssh-config with --on slurm"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_launched(case: Path, more: tuple[str, ...], code: int, words: str) -> None:
@@ -136,3 +140,34 @@ def test_slurm_that_is_not_here(case: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", str(case))
     with pytest.raises(InputError, match="--on slurm needs sbatch"):
         check_slurm([], {})
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        (None, "Connection refused"),
+        (b"SSH-2.0-OpenSSH\r\n", "another program listens there"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program listens there"),
+        (b"", "another program listens there"),
+        (bytes((0, 0, 6, 4, 0, 0, 0, 0, 0)), None),
+    ],
+)
+def test_whether_a_ray_cluster_may_be_there(says: bytes | None, words: str | None) -> None:
+    from hulk.launch.ray import unanswered
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line, contextlib.suppress(OSError):
+                line.sendall(says or b"")
+                line.shutdown(socket.SHUT_WR)
+                while line.recv(1000):
+                    pass
+
+        port = server.getsockname()[1]
+        if says is None:
+            server.close()
+        else:
+            Thread(target=answer, daemon=True).start()
+        assert unanswered("127.0.0.1", port) == words

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 for folder in ("export", "runtime"):
@@ -21,17 +23,15 @@ for folder in ("export", "runtime"):
 from cases import write_case, write_text  # noqa: E402
 from export_runs import STEPS, TWO, free_port, single, variables  # noqa: E402
 from loopback import left_behind  # noqa: E402
-from slurm_nodes import Slurm  # noqa: E402
+from saved import OLD, losses, old_checkpoint, saved_steps  # noqa: E402
+from slurm_nodes import BARE, Slurm  # noqa: E402
+
+from hulk.cli import main  # noqa: E402
 
 pytest.importorskip("torch")
 
 PLAN = ("plan.json", "-c", "cluster.yaml", "-j", "jobs.yaml", "--data", "text.txt", "--steps", str(STEPS))
-COMMAND = (sys.executable, "-c", "from hulk.cli import main; main()", "launch", *PLAN)
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    return single(tmp_path_factory.mktemp("single"))
+COMMAND = (sys.executable, "-c", "from hulk.cli import main; main()", "launch")
 
 
 @pytest.fixture
@@ -41,20 +41,29 @@ def case(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def losses(path: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_on_this_computer(case: Path, expected: list[float]) -> None:
+def test_on_this_computer_and_on_its_page(case: Path, tmp_path: Path) -> None:
     rooms = Path(tempfile.mkdtemp())
     own = variables(HULK_MARK=str(case), TMPDIR=str(rooms))
-    more = ("--on", "local", "--metrics", "steps.jsonl", "--trace", "trace.json", "--checkpoint-dir", "saved")
-    done = subprocess.run(
-        [*COMMAND, *more], cwd=case, env=own, capture_output=True, text=True, timeout=400, check=False
+    more = ("--on", "local", "--metrics", "steps.jsonl", "--trace", "trace.json", "--checkpoint-dir", "saved", "--page")
+    run = subprocess.Popen(
+        [*COMMAND, *PLAN, *more], cwd=case, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert losses(case / "steps.jsonl") == pytest.approx(expected, rel=1e-5)
-    assert "starting 2 processes on this computer" in done.stdout and f"tiny step {STEPS}/{STEPS}" in done.stdout
+    assert run.stdout
+    before = [run.stdout.readline()]
+    while before[-1] and not before[-1].startswith("the page: "):
+        before.append(run.stdout.readline())
+    page = before[-1].split()[-1]
+    with httpx.stream("GET", f"{page}api/live/events", timeout=400) as answer:
+        told = [json.loads(each[6:]) for each in answer.iter_lines() if each.startswith("data: ")]
+    output, errors = run.communicate(timeout=400)
+    assert run.returncode == 0, errors
+    output = "".join(before) + output
+    expected = single(tmp_path / "single")
+    [job] = told[-1]["jobs"]
+    assert (told[-1]["state"], job["job"], len(job["stages"])) == ("done", "tiny", 2)
+    assert [loss for _, loss in job["loss"]] == pytest.approx(expected, rel=1e-5)
+    assert losses([case / "steps.jsonl"]) == pytest.approx(dict(enumerate(expected, 1)), rel=1e-5)
+    assert "starting 2 processes on this computer" in output and f"tiny step {STEPS}/{STEPS}" in output
     assert len(json.loads((case / "trace.json").read_text(encoding="utf-8"))["traceEvents"]) > 50
     assert [path.name for path in (case / "saved" / "tiny").iterdir()] == [f"step-{STEPS:08d}"]
     assert left_behind(str(case)) == []
@@ -64,7 +73,7 @@ def test_on_this_computer(case: Path, expected: list[float]) -> None:
 
 def test_ctrl_c_ends_everything(case: Path) -> None:
     own = variables(HULK_MARK=str(case))
-    argv = [word if word != str(STEPS) else "1000000" for word in COMMAND]
+    argv = [word if word != str(STEPS) else "1000000" for word in (*COMMAND, *PLAN)]
     with subprocess.Popen(
         [*argv, "--on", "local"], cwd=case, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
@@ -80,50 +89,106 @@ def test_ctrl_c_ends_everything(case: Path) -> None:
     assert left_behind(str(case)) == []
 
 
-@pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[Slurm]:
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     if os.geteuid() != 0 or not all(shutil.which(name) for name in ("munged", "slurmctld", "slurmd")):
         pytest.skip("needs root, slurm-wlm and munge")
-    with Slurm(tmp_path / "slurm") as running:
+    with Slurm(tmp_path_factory.mktemp("slurm")) as running:
         yield running
 
 
-def test_by_slurm(case: Path, slurm: Slurm, expected: list[float]) -> None:
-    own = variables(SLURM_CONF=str(slurm.config))
-    nodes = {"rome-1": "n1", "oslo-1": "n2"}
+GIVEN = ("--checkpoint-dir", "saved", "--every", "1")
 
-    def launched(*more: str) -> subprocess.CompletedProcess[str]:
-        hosts = {name: {"address": "127.0.0.1", "node": node, "interface": "lo"} for name, node in nodes.items()}
-        (case / "hosts.json").write_text(json.dumps({"hosts": hosts}), encoding="utf-8")
-        given = ("--on", "slurm", "--hosts", "hosts.json", "--port", str(free_port()), *more)
-        return subprocess.run(
-            [*COMMAND, *given], cwd=case, env=own, capture_output=True, text=True, timeout=400, check=False
-        )
 
-    # Half of the steps, and the others from the checkpoint.
-    given = ("--metrics", "steps.jsonl", "--checkpoint-dir", "saved")
-    nothing = launched(*given, "--resume")
-    assert nothing.returncode == 2 and "no whole checkpoint to resume from" in nothing.stderr
-    assert not (case / "saved").exists()
-    done = launched(*given, "--steps", "1")
-    assert done.returncode == 0, done.stderr
-    first = losses(case / "steps.jsonl")
-    refused = launched(*given)
-    assert refused.returncode == 2 and "has checkpoints of an earlier run" in refused.stderr
-    elsewhere = launched(*given, "--resume", "--data", "/nowhere/text.txt")
-    assert elsewhere.returncode == 2 and "this computer has no /nowhere/text.txt" in elsewhere.stderr
-    done = launched(*given, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "tiny goes on from" in done.stdout
-    assert first + losses(case / "steps.jsonl") == pytest.approx(expected, rel=1e-5)
-    again = launched(*given, "--resume")
-    assert again.returncode == 0 and "tiny has nothing left to do: 2 steps are done" in again.stdout
-    queue = subprocess.run(["squeue", "-h"], env=own, capture_output=True, text=True, check=True).stdout
-    assert queue.strip() == ""
-    assert not list(case.glob("hulk-launch-*"))
-    nodes["oslo-1"] = "n9"
-    done = launched("--check")
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        2,
-        "oslo-1: no node 'n9' in this Slurm: give `node` in the hosts file",
-    )
+@dataclass(frozen=True)
+class BySlurm:
+    """The case's folder, which is the current one, and on which node of a Slurm each machine is."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+    nodes: dict[str, str] = field(default_factory=lambda: {"rome-1": "n1", "oslo-1": "n2"})
+
+    def argv(self, *more: str) -> list[str]:
+        """What follows `hulk launch`."""
+        hosts = {name: {"address": "127.0.0.1", "node": node, "interface": "lo"} for name, node in self.nodes.items()}
+        (self.folder / "hosts.json").write_text(json.dumps({"hosts": hosts}), encoding="utf-8")
+        return [*PLAN, "--on", "slurm", "--hosts", "hosts.json", "--port", str(free_port()), *more]
+
+    def launch(self, *more: str) -> tuple[int | str | None, str, str]:
+        """`hulk launch` in this process: exit code, output, errors."""
+        self.monkeypatch.setattr(sys, "argv", ["hulk", "launch", *self.argv(*more)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return stopped.value.code, *self.capsys.readouterr()
+
+    def queue(self) -> str:
+        """What Slurm has to do."""
+        return subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def by_slurm(case: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> BySlurm:
+    monkeypatch.chdir(case)
+    for name, value in variables(SLURM_CONF=str(slurm.config)).items():
+        monkeypatch.setenv(name, value)
+    return BySlurm(case, capsys, monkeypatch)
+
+
+def test_what_slurm_is_not_asked_for(by_slurm: BySlurm) -> None:
+    code, _, words = by_slurm.launch(*GIVEN, "--resume")
+    assert code == 2 and "no whole checkpoint to resume from" in words
+    assert not (by_slurm.folder / "saved").exists()
+    old_checkpoint(by_slurm.folder)
+    for more, wanted in (
+        ((), f"has checkpoints of an earlier run, the newest is step-{OLD:08d}"),
+        (("--resume", "--overwrite"), "--resume goes on from checkpoints that --overwrite would remove"),
+        (("--resume", "--data", "/nowhere/text.txt"), "this computer has no /nowhere/text.txt"),
+    ):
+        code, _, words = by_slurm.launch(*GIVEN, *more)
+        assert code == 2 and wanted in words
+    assert by_slurm.launch(*GIVEN, "--overwrite", "--check")[0] == 0
+    assert saved_steps(by_slurm.folder) == [OLD]
+    for node, wanted in (
+        ("n9", "no node 'n9' in this Slurm: give `node` in the hosts file"),
+        (BARE, f"node {BARE} has 0 GPUs for Slurm, the plan needs 1: correct gres.conf, or --no-gpus"),
+    ):
+        by_slurm.nodes["oslo-1"] = node
+        code, _, words = by_slurm.launch(*GIVEN, "--overwrite")
+        assert (code, words.splitlines()[0]) == (2, f"oslo-1: {wanted}")
+    assert by_slurm.launch("--compute", "emulated", "--check")[0] == 0
+    assert saved_steps(by_slurm.folder) == [OLD] and by_slurm.queue() == ""
+    assert not list(by_slurm.folder.glob("hulk-launch-*"))
+
+
+def test_slurm_ends_on_ctrl_c_and_goes_on(by_slurm: BySlurm) -> None:
+    case = by_slurm.folder
+    old_checkpoint(case)
+    first = by_slurm.argv(*GIVEN, "--overwrite", "--steps", "1000000", "--metrics", "first.jsonl")
+    with subprocess.Popen([*COMMAND, *first], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert any("removed 1 checkpoints of an earlier run" in line for line in running.stdout)
+        assert any("tiny checkpoint" in line for line in running.stdout), running.stderr.read()
+        assert any("tiny step" in line for line in running.stdout)  # ranks are heard one after the other
+        running.send_signal(signal.SIGINT)
+        words = running.stderr.read()
+        assert running.wait(120) == 130
+    assert "interrupted after step" in words and "Traceback" not in words
+    assert by_slurm.queue() == "" and not list(case.glob("hulk-launch-*"))
+    assert OLD not in saved_steps(case)
+    # The other steps on a node that has no GPUs.
+    by_slurm.nodes["oslo-1"] = BARE
+    steps = max(saved_steps(case)) + 1
+    second = (*GIVEN, "--no-gpus", "--resume", "--steps", str(steps))
+    code, output, words = by_slurm.launch(*second, "--metrics", "second.jsonl", "--trace", "trace.json")
+    assert code == 0, words
+    assert "tiny goes on from" in output and f"tiny step {steps}/{steps}" in output
+    found = losses([case / "first.jsonl", case / "second.jsonl"])
+    assert found.keys() >= {1, steps}
+    alone = dict(enumerate(single(case / "single", max(found)), 1))
+    assert found == pytest.approx({step: alone[step] for step in found}, rel=1e-5)
+    assert len(json.loads((case / "trace.json").read_text(encoding="utf-8"))["traceEvents"]) > 50
+    assert max(saved_steps(case)) == steps
+    code, output, _ = by_slurm.launch(*second)
+    assert code == 0 and f"tiny has nothing left to do: {steps} steps are done" in output
+    assert by_slurm.queue() == "" and not list(case.glob("hulk-launch-*"))

@@ -22,6 +22,8 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+BY_ITSELF = re.compile(r"/api/plans/[0-9a-f]+/(timeline|explain)$")
+"""What the page asks for when nobody does: seconds of a processor each time it is opened."""
 PICTURES = os.environ.get("HULK_PICTURES")
 LIMIT = 60_000  # milliseconds; what is awaited comes much sooner
 COUNTS = {
@@ -46,9 +48,10 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, server):
-    """The page with the bundled example; nothing may go wrong in the console."""
+    """The page with the bundled example; nothing may go wrong in the console. What it asks for by itself waits."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, accept_downloads=True)
     context.set_default_timeout(LIMIT)
+    context.route(BY_ITSELF, lambda _: None)
     opened = context.new_page()
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))
@@ -121,17 +124,26 @@ def test_planning_in_the_browser(page):
 
 def test_lose_a_machine_plan_again_and_undo(page):
     first, before = ready(page), dots(page)
-    page.locator(by("machine", machine="nanjing-1")).click()
+    page.locator(by("machine", machine="california-2")).click()
     page.locator(by("lose-button")).click()
     page.locator(by("whatif")).get_by_text("t5-11b").first.wait_for()
     picture(page, "page-whatif")
     page.locator(by("replan-button")).click()
     await_other(page, first)
-    assert page.locator(by("machine", machine="nanjing-1")).count() == 0
+    assert page.locator(by("machine", machine="california-2")).count() == 0
     assert sum(dots(page).values()) == 46
     page.locator(by("undo-button")).click()
     open_plan(page, first)
     assert dots(page) == before
+
+
+def test_lose_a_region(page):
+    page.locator(by("region", region="rome")).locator(by("region-label")).click()
+    page.locator(by("lose-region-button")).click()
+    page.locator(by("whatif")).get_by_text("pipelines instead of 4").first.wait_for()
+    assert page.locator(by("change")).count() == 5
+    page.locator(by("machine", machine="rome-1")).click()
+    assert "it is lost" in page.locator(by("facts")).inner_text()
 
 
 def test_drag_a_machine_to_another_job(page):
@@ -201,9 +213,11 @@ def test_names_and_labels_are_text(page, server, tmp_path):
         "/api/plans",
         {"cluster": {"text": HOSTILE}, "jobs": {"text": JOBS}, "options": {"seconds": 5, "evaluations": 100}},
     )["plan"]
+    page.context.unroute(BY_ITSELF)
     page.goto(f"{server.address}/#plan={made}")
     page.reload()
     open_plan(page, made)
+    page.locator(by("timeline-table")).wait_for()
     assert "<img src=x onerror='window.hurt=1'>" in page.locator("body").inner_text()
     page.locator(by("machine", machine="rome-1")).click()
     report = tmp_path / "report.html"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hulk.domain.options import Options, Recompute, Schedule, Sharding, Sync, Within
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
+from hulk.domain.plan import JobPlan, Part, Pipeline, Plan, Stage
 
 CLUSTER = """
 name: tiny
@@ -59,7 +59,9 @@ SEQUENCE, TARGET, BATCH = 16, 8, 12
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a plan: `pipelines` as (microbatches, [(machine, GPUs, last layer), …])."""
+    """A model and a plan: `pipelines` as (microbatches, [(machine, GPUs, last layer), …]); "a+b" is the same GPUs of
+    both machines. `counts`: how many blocks of each stage are computed again, of all pipelines; none: all blocks of all
+    stages."""
 
     name: str
     model: str
@@ -67,6 +69,7 @@ class Case:
     size: int = 1
     schedule: str = "1f1b"
     recompute: bool | str = False
+    counts: tuple[int | None, ...] = ()
     by_region: bool = False
     shard: bool | str = False
     within: str = "everywhere"
@@ -79,11 +82,13 @@ class Case:
 
     @property
     def plan(self) -> JobPlan:
-        pipelines = []
+        pipelines, counts = [], iter(self.counts)
         for microbatches, stages in self.pipelines:
             first, made = 0, []
             for machine, gpus, last in stages:
-                made.append(Stage(machine, gpus, first, last))
+                name, *others = machine.split("+")
+                beside = tuple(Part(other, gpus) for other in others)
+                made.append(Stage(name, gpus, first, last, beside, next(counts, None)))
                 first = last + 1
             pipelines.append(Pipeline(tuple(made), microbatches))
         return JobPlan(

@@ -81,11 +81,16 @@ def _gpu_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "recompute"),
-    [*product(["fp32", "bf16"], ["none", "full"]), ("fp32", "attention"), ("fp32", "operations")],
+    ("precision", "recompute", "count"),
+    [
+        *product(["fp32", "bf16"], ["none", "full"], [None]),
+        *(("fp32", kind, count) for kind, count in (("attention", None), ("operations", None), ("full", 1))),
+    ],
 )
 @pytest.mark.parametrize("family", list(WIDE))
-def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: str, tmp_path: Path) -> None:
+def test_a_stage_keeps_what_is_priced(
+    family: str, precision: str, recompute: str, count: int | None, tmp_path: Path
+) -> None:
     from hulk.cost.engine import HULK
     from hulk.cost.memory import layer_memory
     from hulk.domain.options import Options, Recompute
@@ -96,13 +101,14 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: st
     (tmp_path / "jobs.yaml").write_text(json.dumps({"jobs": [fields | {"precision": precision}]}))
     job = load_jobs(tmp_path / "jobs.yaml")[0]
     how = Recompute(recompute)
-    held, peak = trained(job, torch.bfloat16 if precision == "bf16" else torch.float32, recompute=how)
+    held, peak = trained(job, torch.bfloat16 if precision == "bf16" else torch.float32, recompute=how, count=count)
 
     layers = job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
+    hows = [how if count is None or job.model.blocks(0, i) <= count else Recompute.NONE for i in range(len(layers))]
     priced = [
-        layer_memory(one, size, job, Options(SAMPLES, recompute=how), HULK)
-        for one, size in zip(layers, inputs, strict=True)
+        layer_memory(one, size, job, Options(SAMPLES, recompute=its), HULK)
+        for one, size, its in zip(layers, inputs, hows, strict=True)
     ]
     kept = [memory.held_split + memory.held_whole for memory in priced]
     moments = [memory.peak_split + memory.peak_whole for memory in priced]
@@ -121,7 +127,7 @@ def test_a_stage_keeps_what_is_priced(family: str, precision: str, recompute: st
     assert 0.97 * peak < highest < 1.25 * peak
 
 
-def trained(job: Any, number: Any, *, recompute: Any) -> tuple[int, int]:
+def trained(job: Any, number: Any, *, recompute: Any, count: int | None) -> tuple[int, int]:
     """Bytes held when a forward pass is done, and at the peak of forward and backward."""
     from hulk.runtime.loss import summed_loss
     from hulk.runtime.models import draw
@@ -136,7 +142,7 @@ def trained(job: Any, number: Any, *, recompute: Any) -> tuple[int, int]:
     layers, made, _ = furnish(blueprint, whole, entries, weights, home, working=lambda name: number)
     for parameter in made.values():  # as a store takes gradients away
         parameter.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))
-    stage = StageModule(layers, recompute=recompute, loss=summed_loss).eval()
+    stage = StageModule(layers, recompute=recompute, loss=summed_loss, count=count).eval()
     ids = torch.randint(0, 259, (SAMPLES, SEQUENCE))
     given = {"decoder_ids": ids, "labels": ids} if blueprint.target else {"labels": ids}
     from tracking import Tracking

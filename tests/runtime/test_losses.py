@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from cases import Case, write_case, write_text
 from start import run_ranks
 
-STEPS, SEED, RATE, DECAY = 6, 3, 1e-2, 0.01  # few steps and long ones: the models must have learnt something
+STEPS, SEED, RATE, DECAY = 3, 3, 1e-2, 0.01  # few steps and long ones: the models must have learnt something
 RANKS = 6
 LIMIT = 300.0
 
@@ -51,7 +51,7 @@ CASES = [
     ),
     Case("two slices", "gpt2", ((3, one(5, gpus=2)),), size=4),
     Case(
-        "slices and stages", "gpt2", ((4, (("rome-1", (0, 1), 2), ("oslo-1", (0,), 4), ("oslo-2", (2, 3), 5))),), size=3
+        "slices and stages", "gpt2", ((3, (("rome-1", (0, 1), 2), ("oslo-1", (0,), 4), ("oslo-2", (2, 3), 5))),), size=4
     ),
     Case("slices beside none", "gpt2", ((2, one(2, 5, gpus=2)), (1, one(3, 5, at="oslo-1"))), size=4, by_region=True),
     Case("sharded optimizer", "gpt2", ((2, one(2, 5, gpus=2)), (1, one(3, 5, at="oslo-1"))), size=4, shard=True),
@@ -65,6 +65,27 @@ CASES = [
     Case("bert in slices", "bert", ((3, one(2, 4, gpus=2)),), size=4),
     Case("roberta", "roberta", ((2, one(1, 3, gpus=2)), (1, one(2, 3, at="oslo-1"))), size=4, schedule="gpipe"),
     Case("t5", "t5", ((8, one(1, 3, 5, 6)), (4, one(2, 6, at="oslo-1"))), recompute=True),
+    # Of some blocks of a stage: alone, by operations in slices, attention with the rest
+    Case("some blocks recomputed", "gpt2", ((12, one(3, 5)),), recompute=True, counts=(2, 0)),
+    Case(
+        "some operations recomputed",
+        "t5",
+        ((2, one(3, 6, gpus=2)), (1, one(2, 6, at="oslo-1"))),
+        size=4,
+        recompute="operations",
+        counts=(1, None, 2, 1),
+    ),
+    Case(
+        "some attention recomputed, interleaved, sequence parallel",
+        "gpt2",
+        ((4, rounds(1, 2, 3, 5, gpus=2)),),
+        size=3,
+        recompute="attention",
+        counts=(1, 0, None, 0),
+        chunks=2,
+        sequence_parallel=True,
+        attention="eager",
+    ),
     # What holders split, what is recomputed, and what is divided along the sequence, in turn and together
     Case(
         "parameters sharded within regions",
@@ -87,8 +108,8 @@ CASES = [
     Case(
         "gradients sharded",
         "t5",
-        ((3, one(3, 6)), (3, one(3, 6, at="oslo-1"))),
-        size=2,
+        ((2, one(3, 6)), (2, one(3, 6, at="oslo-1"))),
+        size=3,
         shard="gradients",
         recompute="operations",
     ),
@@ -115,8 +136,8 @@ CASES = [
     Case(
         "sequence parallel, gradients sharded within machines",
         "gpt_neo",
-        ((3, one(3, gpus=2)), (3, one(3, at="rome-1", first=2, gpus=2))),
-        size=2,
+        ((2, one(3, gpus=2)), (2, one(3, at="rome-1", first=2, gpus=2))),
+        size=3,
         sequence_parallel=True,
         shard="gradients",
         within="machine",
@@ -124,18 +145,35 @@ CASES = [
     Case(
         "sequence parallel, parameters sharded",
         "bert",
-        ((3, one(4, gpus=2)), (3, one(4, at="oslo-1", gpus=2))),
-        size=2,
+        ((2, one(4, gpus=2)), (2, one(4, at="oslo-1", gpus=2))),
+        size=3,
         sequence_parallel=True,
         shard="parameters",
+    ),
+    # Stages on several machines
+    Case("slices on two machines", "gpt2", ((3, one(2, 5, at="rome-1+rome-2")),), size=4),
+    Case(
+        "slices on two machines, optimizer sharded",
+        "llama",
+        ((2, one(4, at="rome-1+rome-2")), (1, one(2, 4, at="oslo-1"))),
+        size=4,
+        sequence_parallel=True,
+        shard=True,
+    ),
+    Case(
+        "slices on a machine, sequences over two",
+        "gpt2",
+        ((2, (("rome-1+rome-2", (0, 1), 2), ("oslo-1", (0, 1), 5))),),
+        size=6,
+        context=2,
     ),
     # What shares a sequence, alone and with the rest
     Case("sequences shared", "llama", ((3, one(4, gpus=2)),), size=4, context=2),
     Case(
         "sequences shared, slices and stages",
         "gpt2",
-        ((4, (("rome-1", (0, 1, 2, 3), 2), ("oslo-1", (0, 1), 5))),),
-        size=3,
+        ((2, (("rome-1", (0, 1, 2, 3), 2), ("oslo-1", (0, 1), 5))),),
+        size=6,
         context=2,
         sequence_parallel=True,
         recompute="operations",
@@ -180,7 +218,7 @@ CASES = [
         shard=True,
         recompute=True,
     ),
-    Case("interleaved slices", "llama", ((6, rounds(0, 1, 2, 4, gpus=2)),), size=2, chunks=2, sequence_parallel=True),
+    Case("interleaved slices", "llama", ((4, rounds(0, 1, 2, 4, gpus=2)),), size=3, chunks=2, sequence_parallel=True),
     Case("interleaved t5", "t5", ((4, rounds(0, 1, 2, 3, 5, 6)),), size=3, chunks=3, schedule="gpipe"),
     Case("zero bubble", "gpt2", ((12, one(1, 3, 5)),), schedule="zb"),
     Case(
@@ -191,12 +229,12 @@ CASES = [
         schedule="zb+2",
         recompute=True,
     ),
-    Case("zero bubble in slices", "llama", ((6, one(1, 4, gpus=2)),), size=2, schedule="zb", recompute="attention"),
+    Case("zero bubble in slices", "llama", ((4, one(1, 4, gpus=2)),), size=3, schedule="zb", recompute="attention"),
     Case("zero bubble, interleaved", "gpt2", ((12, rounds(1, 2, 3, 5)),), chunks=2, schedule="zb", shard=True),
 ]
 
 
-# Two plans one after the other: the second goes on from the first one's checkpoint, half-way.
+# Two plans one after the other: the second goes on from the checkpoint that the first one writes half-way.
 RELAYS = [
     ("slices beside none", "one stage beside three"),
     ("two stages", "sharded optimizer"),
@@ -223,14 +261,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Losses]:
     write_text(folder / "text.txt")
     settings = {"steps": STEPS, "seed": SEED, "rate": RATE, "decay": DECAY}
     orders: list[dict[str, object]] = []
+    saving = {first for first, _ in RELAYS}
     for case in CASES:
         write_case(case, folder / case.name)
-        orders.append({"name": case.name, "settings": settings})
+        saves = {"checkpoints": str(folder / "saved" / case.name)} if case.name in saving else {}
+        orders.append({"name": case.name, "settings": settings | {"every": HALF}, "paths": saves})
     for first, second in RELAYS:
-        saved = folder / "saved" / first
-        half = settings | {"steps": HALF}
-        orders.append({"name": first, "as": f"{first} to half", "settings": half, "paths": {"checkpoints": str(saved)}})
-        resume = {"resume": str(saved / f"step-{HALF:08d}")}
+        resume = {"resume": str(folder / "saved" / first / f"step-{HALF:08d}")}
         orders.append({"name": second, "as": f"{first}, {second}", "settings": settings, "paths": resume})
     (folder / "cases.json").write_text(json.dumps(orders))
     run_ranks(Path(__file__).parent / "many.py", str(folder), ranks=RANKS, limit=LIMIT)
@@ -262,7 +299,7 @@ def expected(model: str, optimizer: str, attention: str, folder: Path) -> dict[i
 
     case = next(c for c in CASES if (c.model, c.optimizer, c.attention) == (model, optimizer, attention))
     losses = oracle(folder / case.name, folder / "text.txt", steps=STEPS, seed=SEED, rate=RATE, decay=DECAY)
-    assert losses[-1] < 0.95 * losses[0], "nothing was learnt, so nothing would be compared"
+    assert losses[-1] < 0.98 * losses[0], "nothing was learnt, so nothing would be compared"
     return dict(enumerate(losses, start=1))
 
 

@@ -240,6 +240,7 @@ def test_settings_survive_the_command_line(tmp_path: Path) -> None:
         decay=0.0,
         dropout=True,
         precision="bf16",
+        compiled=True,
         compute=Compute.EMULATED,
         weights=Path("w"),
         checkpoints=tmp_path,

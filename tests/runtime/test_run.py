@@ -152,7 +152,7 @@ def test_a_machine_cut_off(tmp_path: Path) -> None:
 
     if missing():
         pytest.skip(f"a testbed needs {', '.join(missing())}")
-    process = start_anew(arguments(TWO, tmp_path, "--steps", "100000", "--testbed", "--timeout", "8"))
+    process = start(arguments(TWO, tmp_path, "--steps", "100000", "--testbed", "--timeout", "8"))
     read_until(process, "step 2/")
     from hulk.testbed import Testbed
 

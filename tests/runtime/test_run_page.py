@@ -13,13 +13,15 @@ def test_a_run_is_watched_until_it_ends(tmp_path):
     address = next(line.split()[-1] for line in run.stdout if line.startswith("the page: "))
     with httpx.Client(base_url=address, timeout=120) as client:
         first = client.get("/api/live").json()
-        assert first["document"]["cut"].keys() == {first["job"]}
+        assert first["document"]["cut"].keys() == {job["job"] for job in first["jobs"]}
         with client.stream("GET", "/api/live/events") as answer:
             told = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
     code, _, errors = finish(run)
     assert code == 0, errors
     last = told[-1]
     assert last["state"] == "done"
-    assert [step for step, _ in last["loss"]] == [step for step, _ in last["seconds"]] == [1, 2, 3]
-    assert len(last["stages"]) == 2
-    assert all(stage["busy"] > 0 for stage in last["stages"])
+    [job] = last["jobs"]
+    assert [step for step, _ in job["loss"]] == [step for step, _ in job["seconds"]] == [1, 2, 3]
+    assert len(job["stages"]) == 2
+    assert all(stage["busy"] > 0 for stage in job["stages"])
+    assert last["drawn"] == 1

@@ -4,10 +4,8 @@ reaches. The job that it launches has the loss of one process, and nothing of it
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +14,11 @@ from pathlib import Path
 import pytest
 from wide import fresh_name
 
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+
 from hulk.io.cluster_file import load_cluster
 from hulk.io.hosts_file import read_hosts
-from hulk.io.plan_file import load_plan, save_plan
+from hulk.runtime.settings import Settings
 from ssh_lab import Lab, lacks
 
 pytest.importorskip("torch")
@@ -99,20 +98,11 @@ def steps(path: Path) -> list[dict[str, object]]:
 
 def alone(folder: Path, count: int) -> list[float]:
     """The losses of the same job in one process."""
-    plan = load_plan(folder / "plan.json").jobs["gpt"]
-    stage = Stage("rome-1", (0,), 0, max(stage.last for stage in plan.pipelines[0].stages))
-    microbatches = sum(pipeline.microbatches for pipeline in plan.pipelines)
-    whole = JobPlan((Pipeline((stage,), microbatches),), plan.options)
-    save_plan(Plan({"gpt": whole}), folder / "alone.json", cluster=load_cluster(folder / "lab.yaml"))
-    argv = [sys.executable, "-m", "hulk.runtime.worker", "--plan", "alone.json", "--cluster", "lab.yaml"]
-    argv += ["--jobs", "jobs.yaml", "--job", "gpt", "--data", "text.txt", "--steps", str(count)]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    own = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(argv, cwd=folder, env=own, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    return [event["loss"] for event in events if event["event"] == "step"]
+    from oracle import oracle
+
+    usual = Settings()
+    text = folder / "text.txt"
+    return oracle(folder, text, steps=count, seed=usual.seed, rate=usual.rate, decay=usual.decay)
 
 
 def inside(lab: Lab) -> list[str]:

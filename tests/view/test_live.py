@@ -18,7 +18,7 @@ def report(step: int, *, job: str = "bert") -> StepReport:
 
 
 def test_what_a_run_tells_is_on_the_page_until_it_ends():
-    run = LiveRun("bert", 3, None)
+    run = LiveRun(["bert", "another"], 3, None)
     with Background(make_live_app(run), "127.0.0.1", 0) as page, httpx.Client(base_url=page.address) as client:
         assert '{"mode":"live"}' in client.get("/").text
         assert client.get("/api/live").json()["state"] == "starting"
@@ -29,11 +29,15 @@ def test_what_a_run_tells_is_on_the_page_until_it_ends():
             for step in (1, 2, 3):
                 run.tell(report(step))
             run.tell(report(1, job="another"))
+            run.draw({"hulk": "view/1"})
             run.end("done", "all steps are done")
             last = list(told)[-1]
     assert last["state"] == "done"
-    assert last["loss"] == [[1, 2.0], [2, 1.0], [3, 2.0 / 3]]
-    assert last["predicted"] == 2.0
-    assert last["stages"][1] == {
+    assert last["drawn"] == 1  # and whoever looks asks for the document again
+    first, other = last["jobs"]
+    assert first["loss"] == [[1, 2.0], [2, 1.0], [3, 2.0 / 3]]
+    assert (first["predicted"], first["step"]) == (2.0, 3)
+    assert first["stages"][1] == {
         "pipeline": 0, "stage": 1, "machine": "rome-1", "busy": 0.5, "waiting": 0.25, "predicted_busy": 0.4,
     }  # fmt: skip
+    assert (other["job"], other["loss"]) == ("another", [[1, 2.0]])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
+import sqlite3
 import zipfile
 from pathlib import Path
 
@@ -13,7 +16,10 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 import small
+from hulk.errors import InputError
 from hulk.io.plan_file import dump_plan
+from hulk.serve import tasks
+from hulk.serve.background import listening
 from hulk.serve.history import History
 from hulk.serve.limits import Limits
 from hulk.serve.messages import Inputs, Source
@@ -50,6 +56,12 @@ def test_the_page_and_its_files_come_with_hulk(server):
     for name in ("page.js", "page.css", "land.json"):
         assert server.get(f"/{name}").text == (ROOT / "src/hulk/page_files" / name).read_text(encoding="utf-8")
     assert server.get("/docs").status_code == 404
+
+
+def test_a_plan_tells_what_it_was_made_of(server, plan):
+    found = server.get(f"/api/plans/{plan}/inputs").json()
+    assert (found["cluster"]["text"], found["jobs"]["text"]) == (small.CLUSTER, small.JOBS)
+    assert server.get("/api/plans/0123456789abcdef/inputs").status_code == 404
 
 
 def test_what_there_is(server):
@@ -256,3 +268,39 @@ def test_killed_in_the_middle_of_a_plan_it_loses_none_that_was_kept(tmp_path: Pa
         history = History(served.history, most=10)
         assert [entry["id"] for entry in history.plans()] == [kept]
         assert history.document(kept)["cluster"]["name"] == "small"
+
+
+@pytest.mark.parametrize(("kind", "then"), [("timeline", "cancelled"), ("plan", "queued")])
+def test_what_a_closed_page_has_asked_for_by_itself_is_ended(monkeypatch, kind, then):
+    monkeypatch.setattr(tasks, "_GONE", 0.0)
+
+    async def nothing(_):
+        return None
+
+    async def look_and_leave():
+        all_tasks = tasks.Tasks(waiting=3)
+        task = all_tasks.add(kind, (), 1.0, nothing)
+        events = all_tasks.events(task.id)
+        assert await anext(events) == ("queued", {"ahead": 0})
+        await events.aclose()
+        await asyncio.sleep(0.01)
+        return task.state
+
+    assert asyncio.run(look_and_leave()) == then
+
+
+def test_a_database_of_others_is_left_alone(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "theirs.sqlite")) as theirs:
+        theirs.execute("CREATE TABLE songs (name TEXT)")
+        theirs.commit()
+    before = (tmp_path / "theirs.sqlite").read_bytes()
+    with pytest.raises(InputError, match="not Hulk's"):
+        History(tmp_path / "theirs.sqlite", most=3)
+    assert (tmp_path / "theirs.sqlite").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.sqlite"]
+
+
+@pytest.mark.parametrize("host", ["", "x" * 300, "a b", "[::1]", "..", "127.0.0.1:80", "192.0.2.1"])
+def test_an_address_that_is_none_is_refused(host):
+    with pytest.raises(InputError):
+        listening(host, 0)

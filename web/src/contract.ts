@@ -14,10 +14,13 @@ export interface JobView {
   name: string; model: string; parameters: number; layers: number; sequence: number; global_batch: number; precision: string;
   optimizer: string; tokens: number | null; deadline: number | null; weight: number; allow: string[] | null; deny: string[]; place: string[];
 }
+export interface PartView { machine: string; gpus: number[] }
 export interface StageView {
   machine: string; region: string; gpu: string; gpus: number[]; first: number; last: number; slot: number;
   forward: number | null; backward: number | null; send: number | null; busy: number | null;
   memory_used: number | null; memory: number; memory_parts: Record<string, number> | null;
+  /** Further machines that hold it, where it is on several. */
+  beside?: PartView[];
 }
 export interface PipelineView { microbatches: number; like: number; stages: StageView[] }
 export interface CutView { options: string; pipelines: PipelineView[] }
@@ -89,8 +92,12 @@ export interface ApiError { message: string; where: string | null; hint: string 
 export interface LiveStage {
   pipeline: number; stage: number; machine: string; busy: number; waiting: number; predicted_busy: number | null;
 }
+export interface LiveJob {
+  job: string; step: number; loss: [number, number][]; seconds: [number, number][]; predicted: number | null; stages: LiveStage[];
+}
 export interface Live {
-  job: string; step: number; steps: number | null; state: "starting" | "running" | "done" | "failed"; message: string;
-  loss: [number, number][]; seconds: [number, number][]; predicted: number | null; stages: LiveStage[]; document?: HulkDocument | null;
+  steps: number | null; state: "starting" | "running" | "done" | "failed"; message: string; jobs: LiveJob[];
+  /** How often the document has grown: it is asked for again then. */
+  drawn: number; document?: HulkDocument | null;
 }
 export interface PageData { mode: "report" | "serve" | "live"; document?: HulkDocument; land?: unknown }

@@ -35,7 +35,7 @@ export interface Overlay {
   readonly whatif: WhatIf | null;
   readonly lost: ReadonlySet<string>;
   readonly busy: ReadonlyMap<string, number>;
-  /** Stages of a running job by "pipeline.stage". */
+  /** Stages of running jobs by `stageKey`. */
   readonly measured?: ReadonlyMap<string, LiveStage>;
 }
 
@@ -180,7 +180,7 @@ export class Page {
   private drawFacts(): void {
     if (!this.cluster) return;
     this.facts.show({
-      cluster: this.cluster, document: this.document, owner: this.owner, marks: this.marks, pick: this.pick,
+      cluster: this.cluster, document: this.document, owner: this.owner, marks: this.marks, pick: this.pick, lost: this.overlay.lost,
       actions: this.extras.actions, onPick: (pick) => this.choose(pick),
     });
   }

@@ -47,7 +47,7 @@ def export(
     from hulk.io.folder import check_folder, write_folder
     from hulk.io.hosts_file import HostList, load_hosts
     from hulk.io.jobs_file import load_jobs
-    from hulk.runtime.run import choose_jobs
+    from hulk.runtime.choice import choose_jobs
 
     target = TARGETS.get(to)
     machines, work = load_cluster(cluster), load_jobs(jobs)

@@ -34,6 +34,7 @@ def data(
     folder: DataArgument,
     scenes: Annotated[int, typer.Option(min=1, help="how many clusters with jobs to draw")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="seed of the first scene; the next ones follow")] = 0,
+    smallest: Annotated[int, typer.Option(min=4, max=100_000, help="machines of the smallest clusters")] = 4,
     machines: Annotated[int, typer.Option(min=4, max=100_000, help="machines of the largest clusters")] = 1000,
     jobs: Annotated[int, typer.Option(min=1, max=1000, help="jobs at most")] = 20,
     searches: Annotated[int, typer.Option(min=1, help="searches for each scene; plans within 3 % are kept")] = 3,
@@ -58,7 +59,7 @@ def data(
         make_shards(
             folder,
             range(seed, seed + scenes),
-            scale=Scale(most=machines, jobs=jobs),
+            scale=Scale(smallest, machines, jobs),
             budget=Budget(searches, moves, longest=time_limit),
             workers=workers,
             use_ray=ray,

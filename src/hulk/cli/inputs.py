@@ -88,16 +88,24 @@ def read_plan(path: str, cluster: Cluster, base: Cluster | None = None, *, stric
     return plan
 
 
-def announce_compilation(*, search: bool = False) -> None:
-    """Say so when compiled code is not cached yet: the first run takes a while, and silence would worry people."""
+def announce_compilation(*, search: bool = False, exact: bool = False) -> None:
+    """Say so when compiled code is not kept yet: the first run takes a while, and silence would worry people. What only
+    a price needs is compiled at once."""
     from hulk.cost import play
 
-    ready = play.is_compiled()
+    ready, what, seconds = play.is_compiled(), "the price", 20
     if search:
         from hulk.planner import is_compiled
 
-        ready = ready and is_compiled()
+        ready, what, seconds = ready and is_compiled(), "the search", 90
+    if exact:
+        from hulk.search import exact as solver
+
+        ready, what, seconds = ready and solver.is_compiled(), "the exact solver", 90
     if not ready:
-        what, seconds = ("the search", 90) if search else ("the price", 20)
         sys.stderr.write(f"compiling {what} for this machine, once; this takes about {seconds} s …\n")
         sys.stderr.flush()
+    if not ready and not (search or exact):
+        from hulk.cost.loading import load_price
+
+        load_price()

@@ -52,7 +52,9 @@ PortOption = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="the port of the first machine on which ranks meet; 29500, locally a free one"),
 ]
-HulkOption = Annotated[str, typer.Option(help="with ssh: how hulk is called on the machines")]
+HulkOption = Annotated[
+    str | None, typer.Option(help="with ssh: how hulk is called on the machines", show_default="hulk")
+]
 SshConfigOption = Annotated[Path | None, typer.Option(help="with ssh: a configuration for ssh (its -F)")]
 NoGpusOption = Annotated[
     bool, typer.Option("--no-gpus", help="machines need not have the plan's GPUs: train on what they have, or on CPUs")
@@ -73,7 +75,7 @@ def launch(
     job: JobOption = None,
     hosts: HostsOption = None,
     port: PortOption = None,
-    hulk: HulkOption = "hulk",
+    hulk: HulkOption = None,
     ssh_config: SshConfigOption = None,
     no_gpus: NoGpusOption = False,
     anyway: AnywayOption = False,
@@ -98,14 +100,16 @@ def launch(
     from hulk.export.whole import with_whole_paths
     from hulk.io.hosts_file import HostList, load_hosts
     from hulk.launch.main import Asked
+    from hulk.runtime.choice import choose_jobs
     from hulk.runtime.progress import Progress
-    from hulk.runtime.run import Workload, choose_jobs, watched_of
+    from hulk.runtime.run import Workload, watched_of
     from hulk.runtime.runnable import check_options
     from hulk.runtime.settings import RunFiles
 
     inputs = load_inputs(plan, cluster, jobs, strict=not anyway)
     settings = checked(settings, metrics, trace, trace_steps)
     check_options(settings, resume=resume, overwrite=overwrite)
+    _check_place(on, hosts=hosts, hulk=hulk, ssh_config=ssh_config)
     places = HostList() if hosts is None else load_hosts(hosts, inputs.cluster)
     chosen = choose_jobs(inputs.plan, inputs.jobs, job)
     if not chosen:
@@ -118,16 +122,17 @@ def launch(
     if on is On.LOCAL:
         announce(workload, settings, screen, yes=yes)
     asked = Asked(gpus=not no_gpus, resume=resume, overwrite=overwrite, only_check=check)
-    ssh = (hulk, None if ssh_config is None else str(ssh_config))
+    ssh = (hulk or "hulk", None if ssh_config is None else str(ssh_config))
+    gpus = asked.gpus and settings.compute is Compute.REAL
     with (
-        _site(on, workload, places, ssh, gpus=asked.gpus and settings.compute is Compute.REAL) as site,
+        _site(on, workload, places, ssh, gpus=gpus) as site,
         news(screen, settings.steps, late=True) as say,
         on_page(say, workload, settings.steps, page_port, wanted=page and not check) as show,
         _listed(),
     ):
         if site is not None:
             places = HostList({machine.name: site.host(machine.name) for machine in inputs.cluster.machines})
-        scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)))
+        scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)), gpus=gpus)
         progress = Progress(watched, inputs.cluster, show, metrics)
         _start(site, scenes, asked, progress)
     if check:
@@ -136,6 +141,17 @@ def launch(
     if trace is not None:
         write_trace(trace, progress, screen)
     render(progress, screen)
+
+
+def _check_place(on: On, *, hosts: str | None, hulk: str | None, ssh_config: Path | None) -> None:
+    """InputError where an option says how machines are reached that are not reached so."""
+    from hulk.errors import InputError
+
+    asked: dict[str, object] = {"--hulk": hulk, "--ssh-config": ssh_config} if on is not On.SSH else {}
+    asked |= {"--hosts": hosts} if on is On.LOCAL else {}
+    useless = [option for option, value in asked.items() if value is not None]
+    if useless:
+        raise InputError(f"{', '.join(useless)} with --on {on}", hint="leave it out, or --on ssh")
 
 
 @contextmanager
@@ -199,6 +215,8 @@ def _scenes(
     settings: Settings,
     places: HostList,
     ports: Sequence[int],
+    *,
+    gpus: bool,
 ) -> list[Scene]:
     from hulk.export import Scene
     from hulk.io.bundle import bundle
@@ -209,7 +227,7 @@ def _scenes(
         own, files, machines = workload.plan.jobs[name], workload.files, workload.cluster
         bundled = bundle(one.job, own, machines, files.cluster, files.jobs)
         told = own_settings(settings, one)
-        scenes.append(Scene(one.job, own, machines, places, bundled, told, ports[number], number=number))
+        scenes.append(Scene(one.job, own, machines, places, bundled, told, ports[number], number=number, gpus=gpus))
     return scenes
 
 

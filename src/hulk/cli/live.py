@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,13 +33,19 @@ def on_page(show: Show, workload: Workload, steps: int, port: int, *, wanted: bo
     from hulk.serve.app import make_live_app
     from hulk.serve.background import Background
     from hulk.serve.watching import LiveRun
-    from hulk.view.build import Shown, document_of
+    from hulk.view.build import Extras, Shown, document_of
 
     plan, jobs = workload.plan, tuple(workload.jobs)
     names = {job.name for job in jobs}
     own = type(plan)({name: its for name, its in plan.jobs.items() if name in names}, plan.idle)
     shown = Shown(own, workload.cluster, jobs, workload.compute)
-    run = LiveRun(jobs[0].name, steps, document_of(shown, shown.price()))
+    price = shown.price()
+    run = LiveRun([job.name for job in jobs], steps, document_of(shown, price))
+
+    def play() -> None:
+        """Draw the timeline, which takes seconds for long pipelines; the run does not wait for it."""
+        with suppress(Exception):  # the run is watched without it, too
+            run.draw(document_of(shown, price, Extras(simulation=shown.simulation())))
 
     def both(news: StepReport | str) -> None:
         run.tell(news)
@@ -46,6 +53,7 @@ def on_page(show: Show, workload: Workload, steps: int, port: int, *, wanted: bo
 
     with Background(make_live_app(run), "127.0.0.1", port, last_look=_LAST_LOOK) as page:
         show(f"the page: {page.address}")
+        threading.Thread(target=play, daemon=True).start()
         try:
             yield both
         except BaseException as error:

@@ -122,7 +122,7 @@ def plan(
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
-    announce_compilation(search=True)
+    announce_compilation(search=not exact, exact=exact)
     notes, hurried = list[str](), False
     if exact:
         from hulk.search.exact import solve_exactly

@@ -139,8 +139,8 @@ def _job(job: JobPrice, screen: Console) -> None:
             full = stage.memory.used / stage.memory.capacity
             rows.add_row(
                 f"{p}.{s}" if len(job.pipelines) > 1 else str(s),
-                f"{stage.first}–{stage.last}",
-                f"{stage.machine} ({stage.ranks}×{stage.gpu})",
+                f"{stage.first}–{stage.last}" + ("" if stage.recomputed is None else f" ({stage.recomputed} again)"),
+                f"{stage.where} ({stage.ranks}×{stage.gpu})",
                 stage.region,
                 format_time(stage.forward),
                 format_time(stage.backward),

@@ -60,7 +60,8 @@ def run(
     """Start every worker of a plan's jobs and train: loss, speed and what each stage does, step by step."""
     from hulk.cli.inputs import announce_compilation, load_inputs
     from hulk.cli.screen import console
-    from hulk.runtime.run import Workload, choose_jobs
+    from hulk.runtime.choice import choose_jobs
+    from hulk.runtime.run import Workload
     from hulk.runtime.run import run as start
     from hulk.runtime.runnable import check_options
     from hulk.runtime.settings import RunFiles
@@ -177,6 +178,7 @@ def _hosts(testbed: bool, cluster: Cluster, plans: Sequence[JobPlan]) -> Abstrac
     """Where workers run: here, or on a testbed of the machines that the plans use."""
     from dataclasses import replace
 
+    from hulk.domain.plan import machines_used
     from hulk.errors import InputError
     from hulk.runtime.hosts import LocalHosts
 
@@ -186,6 +188,6 @@ def _hosts(testbed: bool, cluster: Cluster, plans: Sequence[JobPlan]) -> Abstrac
         from hulk.testbed import Testbed
     except ImportError:
         raise InputError("there is no testbed in this installation", hint="leave out --testbed") from None
-    used = {stage.machine for plan in plans for pipeline in plan.pipelines for stage in pipeline.stages}
+    used = machines_used(plans)
     part = replace(cluster, machines=tuple(machine for machine in cluster.machines if machine.name in used))
     return Testbed.up(part, name=f"run-{os.getpid()}")

@@ -75,7 +75,9 @@ def _numbers(value: object) -> object:
 
 
 def status(words: str) -> None:
-    """A line on stderr that the next one replaces; "" takes it away."""
+    """A line on stderr that the next one replaces; "" takes it away. Only people at a terminal see it."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
     stream = getattr(sys.stderr, "trusted", sys.stderr)
     stream.write(f"\r{safe(words):<72}" + ("" if words else "\r"))
     stream.flush()

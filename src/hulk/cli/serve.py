@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    import socket
+
     from hulk.serve.guard import App
 
 TOKEN = "HULK_TOKEN"  # noqa: S105  the name of an environment variable
@@ -38,16 +41,20 @@ def serve(
 
     token = token_for(host)
     need_page()
+    from hulk.io.files import check_output
     from hulk.serve.app import history_path, make_app
+    from hulk.serve.background import listening
     from hulk.serve.history import History
     from hulk.serve.limits import Limits
 
-    if not is_compiled():
-        announce_compilation(search=True)
-        import hulk.serve.warm  # noqa: F401  compiles
+    check_output(history, "--history")
     limits = Limits()
-    kept = History(history or history_path(), most=limits.kept)
-    listen(make_app(kept, limits=limits, token=token), host, port, token, open_it=open_it)
+    with listening(host, port) as sock:
+        kept = History(Path(history).absolute() if history is not None else history_path(), most=limits.kept)
+        if not is_compiled():
+            announce_compilation(search=True)
+            import hulk.serve.warm  # noqa: F401  compiles
+        listen(make_app(kept, limits=limits, token=token), sock, host, token, open_it=open_it)
 
 
 def need_page() -> None:
@@ -72,13 +79,12 @@ def token_for(host: str) -> str | None:
     return given
 
 
-def listen(app: App, host: str, port: int, token: str | None, *, open_it: bool) -> None:
-    """Serve an app until Ctrl-C, and say where it is."""
+def listen(app: App, sock: socket.socket, host: str, token: str | None, *, open_it: bool) -> None:
+    """Serve an app on a socket until Ctrl-C, and say where it is."""
     import webbrowser
 
-    from hulk.serve.background import address_of, listening, server_of
+    from hulk.serve.background import address_of, server_of
 
-    sock = listening(host, port)
     address = address_of(host, sock) + (f"?token={token}" if token else "")
     typer.echo(f"the page: {address}")
     if token and host not in _LOOPBACK:

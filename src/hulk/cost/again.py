@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hulk.domain.model import Layer, LayerKind, Split
+from hulk.domain.model import Layer, LayerKind, Model, Split
 from hulk.domain.options import Recompute
+from hulk.domain.plan import JobPlan
 
 SAVED = 0.5
 """Share of the products with weights whose results are kept where operations are recomputed: every second one."""
@@ -88,3 +89,14 @@ def _in_turn(layer: Layer, *, joined: bool) -> list[tuple[float, bool]]:
         else:
             result.append((each * matmul.columns, divided))
     return result
+
+
+def one_count(plan: JobPlan, model: Model) -> int | None:
+    """The one number of blocks that every stage computes again, or all of its blocks where it has fewer; None: there is
+    no such number."""
+    blocks = [model.blocks(stage.first, stage.last) for stage in plan.stages]
+    counts = [
+        own if stage.recomputed is None else stage.recomputed for stage, own in zip(plan.stages, blocks, strict=True)
+    ]
+    most = max(counts)
+    return most if counts == [min(most, own) for own in blocks] else None

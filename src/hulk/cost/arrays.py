@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.compiled import inner, maker, plain
+from hulk.cost.compiled import inner, lean, maker, plain
 from hulk.domain.options import COLUMN, SPACE, Sharding, Sync, Within
 
 Floats = NDArray[np.float64]
@@ -63,6 +63,8 @@ class Tables(NamedTuple):
     held_whole: Floats  # [L + 1] prefix
     peak_split: Floats  # [L] bytes needed for a moment
     peak_whole: Floats  # [L]
+    kept: Floats  # [2 K + 4, L + 1] what layers take and keep that are not computed again: prefix sums of forward [K],
+    # backward [K], held_split and held_whole, then peak_split and peak_whole; no rows where the engine cannot do so
     alike_until: Ints  # [L] the first layer after l with other peaks: blocks are alike, so a range is a few steps
     held_until: Ints  # [M, L] the last layer up to which a place may hold all from l on; −1: not even that one; no rows
     # where every place may hold every layer
@@ -104,6 +106,7 @@ class Encoded(NamedTuple):
     microbatches: Ints  # [P]
     warmup: Ints  # [N] forwards before the first backward
     options: Ints  # [F] as `hulk.domain.options.codes_of` has them
+    kept: Ints  # [N] layers at a stage's end that are not computed again although `recompute` says so
 
 
 class Durations(NamedTuple):
@@ -166,6 +169,17 @@ def durations_for(stages: int) -> Durations:
 
 empty_durations = plain(durations_for)
 """The same for Python."""
+
+
+@lean
+def spared_seconds(every: Floats, kept: Floats, a: int, b: int, after: int) -> float:
+    """Seconds that layers a..b take less since those from `after` on are not computed again. From prefix sums [L + 1]
+    over layers that all are, and that none are."""
+    c = max(a, after)
+    if c > b:
+        return 0.0
+    spared: float = every[b + 1] - every[c] - (kept[b + 1] - kept[c])
+    return spared
 
 
 @inner

@@ -32,7 +32,7 @@ def describe_bottleneck(
     if worst == "compute":
         stage = max(stages, key=lambda s: s.busy)
         return (
-            f"compute, {share} of the step: layers {stage.first}–{stage.last} on {stage.machine} "
+            f"compute, {share} of the step: layers {stage.first}–{stage.last} on {stage.where} "
             f"({stage.ranks}×{stage.gpu}) are at work {stage.busy:.0%} of the time"
         )
     if worst == "bubble":

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 
 from hulk.domain.gpu import GpuType, Precision
@@ -167,5 +168,10 @@ def flash_of(gpu: GpuType) -> Flash | None:
 
 def generation(gpu: GpuType) -> tuple[int, int]:
     """The compute capability as numbers; (0, 0) where it is not known."""
-    major, _, minor = gpu.capability.partition(".")
+    return _numbers(gpu.capability)
+
+
+@cache
+def _numbers(capability: str) -> tuple[int, int]:
+    major, _, minor = capability.partition(".")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)

@@ -1,4 +1,4 @@
-"""How long a collective operation takes among the GPUs of one machine.
+"""How long a collective operation takes among the GPUs of one machine, or of several machines.
 
 A ring moves f(t) · n bytes through each GPU's link for n bytes of data among t GPUs, with f = 2 (t-1)/t for an
 all-reduce and (t-1)/t for an all-gather or a reduce-scatter (n: the whole tensor) and for an all-to-all (n: what each
@@ -10,6 +10,18 @@ Latency and bandwidth are fitted on measured all-reduces where there are some (h
 the SOSP '25 Sailor artifact; `benchmarks/fit_roofline.py --collectives` prints the table), or as reported for the usual
 machine with such cards (`REPORTED_RINGS`), else they follow from the card's link. Where the switch adds up (NVLink
 SHARP), the "bus bandwidth" of an all-reduce can exceed the link's.
+
+Over q machines with p GPUs of each it is done in two levels (the 2D-torus all-reduce of Mikami et al., "Massively
+Distributed SGD", 2018): inside of each machine all GPUs add up and split the sum, each does a ring with the GPUs of the
+same place on the other machines, with a p-th of the bytes and through its share of the network cards (its rail), and
+the machines put the results together. An all-gather is the second half of that, a reduce-scatter the first.
+
+    seconds = latency + f(p) · n / bandwidth + f(q) · n / (p · rail) + r (q-1) · latency between machines
+
+with r = 2 trips around for an all-reduce and 1 for the others. Since f(p) + f(q) / p = f(p q), rails as fast as the
+links inside give the one-machine formula. Reported of all-reduces over two machines: eight H20 each, 0.47 ms for 67 MB,
+1.11 for 134 MB, 3.22 for 537 MB (NVIDIA/nccl issue 1244; by this formula, with eight cards of 400 Gbit/s, 0.48, 0.90
+and 3.37); eight A100 each with four cards of 200 Gbit/s, a bus bandwidth of 86 GB/s (issue 1048; by this formula 106).
 """
 
 from __future__ import annotations
@@ -23,7 +35,7 @@ from hulk.domain.gpu import GpuType
 
 
 class Operation(StrEnum):
-    """The collective operations that tensor and data parallel training use inside a machine."""
+    """The collective operations that tensor and data parallel training use; all-to-all inside of a machine alone."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -37,6 +49,16 @@ class Ring:
 
     latency: float
     bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What lies between the `machines` of GPUs that work together: `latency` in seconds one way, and a GPU's share of
+    the network cards, `rail`, in bytes/s."""
+
+    machines: int
+    latency: float
+    rail: float
 
 
 Rings = Mapping[str, Mapping[int, Ring]]
@@ -101,10 +123,24 @@ def ring(gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> Ring:
     return Ring(LINK_LATENCY, gpu.link_bandwidth * efficiency)
 
 
-def collective_time(operation: Operation, size: float, gpu: GpuType, gpus: int, *, rings: Rings = KNOWN_RINGS) -> float:
-    """Seconds of one operation on `size` bytes (see the module) among `gpus` GPUs of one machine; 0 for one GPU."""
+def collective_time(
+    operation: Operation,
+    size: float,
+    gpu: GpuType,
+    gpus: int,
+    *,
+    between: Between | None = None,
+    rings: Rings = KNOWN_RINGS,
+) -> float:
+    """Seconds of one operation on `size` bytes (see the module) among `gpus` GPUs of one machine, or as many of each of
+    several; 0 for one GPU."""
     if gpus <= 1 or size <= 0:
         return 0.0
-    share = (gpus - 1) / gpus * (2.0 if operation is Operation.ALL_REDUCE else 1.0)
-    reached = ring(gpu, gpus, rings=rings)
-    return reached.latency + share * size / reached.bandwidth
+    trips = 2.0 if operation is Operation.ALL_REDUCE else 1.0
+    machines = 1 if between is None else between.machines
+    inside = gpus // machines
+    reached = ring(gpu, inside, rings=rings)
+    seconds = reached.latency + trips * (inside - 1) / inside * size / reached.bandwidth
+    if between is not None:
+        seconds += trips * (machines - 1) * (between.latency + size / (gpus * between.rail))
+    return seconds

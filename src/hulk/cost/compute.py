@@ -70,6 +70,23 @@ def update_time(
     return params * passes / gpu.memory_bandwidth
 
 
+# By a GPU's generation, bytes/s between it and the host, one way: PCIe 3, 4 and 5 with 16 lanes at about 80 % of the
+# 16, 32 and 63 GB/s that they carry; Grace's NVLink-C2C, of its 450 GB/s each way.
+_HOST_LINKS = {8: 25e9, 9: 50e9, 10: 50e9, 12: 50e9}
+_OLDER_HOST_LINK = 12.5e9
+_OWN_HOST_LINK = {"gh200-96": 360e9, "gh200-144": 360e9}
+_HOST_UPDATE = 0.25e-9 * 8
+"""Seconds a parameter that a host's processors take for each of its GPUs: CPU-Adam does a billion parameters in 0.22 to
+0.26 s on two sockets (Ren et al., ZeRO-Offload, 2021, table 4), taken to be shared by eight GPUs."""
+
+
+def host_update_time(params: float, gpu: GpuType, precision: Precision, gradient: float) -> float:
+    """Seconds of an optimizer step by the host for that many parameters of one GPU, one after the other: `gradient`
+    bytes each to the host, the update, the weights back."""
+    link = _OWN_HOST_LINK.get(gpu.family) or _HOST_LINKS.get(generation(gpu)[0], _OLDER_HOST_LINK)
+    return params * ((gradient + precision.bytes) / link + _HOST_UPDATE)
+
+
 @dataclass(frozen=True)
 class ComputeModel:
     """Layer times from profiles and the roofline. Answers are kept, so asking again is a dictionary lookup."""
@@ -78,6 +95,18 @@ class ComputeModel:
     constants: Constants = FITTED
     sustained: Mapping[int, float] = field(default_factory=lambda: SUSTAINED)
     _known: dict[tuple[object, ...], LayerTime] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _together: dict[tuple[object, ...], tuple[LayerTime, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def times_of(self, model: Model, layers: tuple[Layer, ...], gpu: GpuType, how: Conditions) -> tuple[LayerTime, ...]:
+        """`layer_times` of several layers, asked for at once: a search's tables ask for the same ones again and
+        again."""
+        key = (model.name, model.sequence, layers, gpu.name, how)
+        known = self._together.get(key)
+        if known is None:
+            known = self._together[key] = tuple(self.layer_times(model, layer, gpu, how) for layer in layers)
+        return known
 
     def layer_times(self, model: Model, layer: Layer | int, gpu: GpuType, how: Conditions) -> LayerTime:
         """Forward and backward seconds of a layer of `model`, given itself or as its index."""
@@ -95,9 +124,10 @@ class ComputeModel:
 
     def _answer(self, question: _Question) -> LayerTime:
         how = question.how
-        if how.sequence_parallel or how.context > 1 or how.expert > 1:
-            # measured without: the roofline says what it changes
-            plain = question._replace(how=replace(how, sequence_parallel=False, context=1, expert=1))
+        if how.sequence_parallel or how.context > 1 or how.expert > 1 or how.slices:
+            # measured without, on one machine: the roofline says what it changes
+            alone = replace(how, sequence_parallel=False, context=1, expert=1, slices=None, sharers=None)
+            plain = question._replace(how=alone)
             time = self.layer_times(plain.model, plain.layer, plain.gpu, plain.how)
             before, now = self._roofline(plain), self._roofline(question)
             return LayerTime(time.forward * now[0] / before[0], time.backward * now[1] / before[1], time.origin)

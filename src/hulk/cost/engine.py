@@ -42,6 +42,9 @@ class Engine:
 
     offers           for options of a plan, by name, the values that it can do; all where none are given
     searched         the same for those that a search goes through, where they are fewer
+    counts           kinds of recomputation that can be of some of a stage's blocks, from its first on; of others, all
+    one_count        whether that is then one number for all stages, or all blocks of those that have fewer
+    spans            whether a search tries stages on several machines
     blocking_above   bytes one rank sends above which a transfer blocks sender and receiver until it is through; smaller
                      ones, and all with infinity, overlap with compute
     message_overhead seconds a transfer costs besides the wire (launches, metadata, the host's part)
@@ -87,6 +90,9 @@ class Engine:
     name: str
     offers: Mapping[str, Collection[Any]] = field(default_factory=dict)
     searched: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    counts: Collection[Recompute] = ()
+    one_count: bool = False
+    spans: bool = True
     blocking_above: float = float("inf")
     message_overhead: float = 0.0
     pass_overhead: float = 0.0
@@ -152,12 +158,12 @@ HEADROOM = 0.03
 """Share of a GPU's memory that `hulk plan` and `hulk replan` leave free unless asked for another: memory may be that
 much more than predicted (docs/accuracy.md)."""
 # `hulk run`. Overheads are what Python, torch's schedule and gloo's copies cost the host, measured on two cores. It can
-# do all that a plan can say but split experts. A search goes through what pays between regions; more is for those who
-# ask for it. Weights are gathered ahead, and on GPUs torch spreads gradients meanwhile; neither was measured, so
-# neither is counted on.
+# do all that a plan can say but split experts and leave state to the host. A search goes through what pays between
+# regions; more is for those who ask for it. Weights are gathered ahead, and on GPUs torch spreads gradients meanwhile;
+# neither was measured, so neither is counted on.
 HULK = Engine(
     name="hulk",
-    offers={"expert": (1,)},
+    offers={"expert": (1,), "host_state": (False,)},
     searched={
         "schedule": WHOLE_BACKWARD,
         "chunks": (1,),
@@ -167,6 +173,8 @@ HULK = Engine(
         "shard_within": (Within.EVERYWHERE,),
         "sequence_parallel": (False,),
     },
+    counts=(Recompute.ATTENTION, Recompute.OPERATIONS, Recompute.FULL),
+    spans=False,
     message_overhead=3e-4,
     pass_overhead=6e-4,
     hop_overhead=3e-4,
@@ -197,6 +205,7 @@ MEGATRON_DEEPSPEED = Engine(
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
         "shard_within": (Within.EVERYWHERE,),
         "chunks": (1,),
+        "host_state": (False,),
         "context": (1,),
         "expert": (1,),
         "sequence_parallel": (False,),
@@ -218,7 +227,8 @@ MEGATRON_DEEPSPEED = Engine(
 # values go round from GPU to GPU (`cp_comm_type`, p2p unless asked for another); the distributed optimizer splits its
 # state over replicas and over those that share a sequence (its guides context_parallel.md and dist_optimizer.md).
 # It interleaves stages (--num-layers-per-virtual-pipeline-stage) and has no zero-bubble schedule; a fork of it has one
-# (sail-sg/zero-bubble-pipeline-parallelism).
+# (sail-sg/zero-bubble-pipeline-parallelism). The host can hold the optimizer's state (--optimizer-cpu-offload). The
+# first blocks of every stage are computed again, as many on each (--recompute-method block, --recompute-num-layers).
 MEGATRON = Engine(
     name="megatron",
     offers={
@@ -226,6 +236,8 @@ MEGATRON = Engine(
         "recompute": (Recompute.NONE, Recompute.ATTENTION, Recompute.FULL),
         "sharding": (Sharding.NONE, Sharding.OPTIMIZER),
     },
+    counts=(Recompute.FULL,),
+    one_count=True,
     keys=Keys.AROUND,
     shards_context=True,
     message_overhead=50e-6,
@@ -250,7 +262,7 @@ MEGATRON = Engine(
 # share a sequence (torchtitan, `dp_shard_cp`).
 TORCHTITAN = Engine(
     name="torchtitan",
-    offers={"recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL)},
+    offers={"recompute": (Recompute.NONE, Recompute.OPERATIONS, Recompute.FULL), "host_state": (False,)},
     keys=Keys.AGAIN,
     shards_context=True,
     message_overhead=50e-6,

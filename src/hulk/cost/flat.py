@@ -251,10 +251,10 @@ def apart(prepared: Sequence[Prepared]) -> list[list[int]]:
     itself, in less time than all of them together."""
     if len(prepared) < 2:
         return [[index] for index in range(len(prepared))]
-    fabric = Fabric(prepared[0].cluster)
+    fabric = Fabric.of(prepared)
     groups: list[tuple[set[int], list[int]]] = []
     for index, one in enumerate(prepared):
-        ways, members = fabric.among(one.plan.machines), [index]
+        ways, members = fabric.among(one.plan.leaders), [index]
         for group in [group for group in groups if not group[0].isdisjoint(ways)]:
             groups.remove(group)
             ways |= group[0]

@@ -150,7 +150,9 @@ def state_of(job: Job, options: Options, engine: Engine, holders: int) -> State:
     return State(
         weights=weight_bytes(job.precision, 0) / share(Sharding.PARAMETERS),
         gradients=engine.gradient_bytes(job.precision) / share(Sharding.GRADIENTS),
-        optimizer=(optimizer_bytes(job.precision, job.optimizer) + _part_bytes(job, options, engine))
+        optimizer=0.0
+        if options.host_state
+        else (optimizer_bytes(job.precision, job.optimizer) + _part_bytes(job, options, engine))
         / share(Sharding.OPTIMIZER),
     )
 

@@ -1,8 +1,9 @@
 """What must move when a job's plan changes, and how long that takes: the one home of these formulas.
 
 State is weights and optimizer state (gradients are made anew every step). A machine needs the state of a layer once,
-however many replicas of the layer it holds. What it does not hold already comes from a machine that does, and from a
-checkpoint where no machine that is left and can be reached does.
+however many replicas of the layer it holds; of a stage on several machines, that of the slices it has. What it does not
+hold already comes from a machine that does, and from a checkpoint where no machine that is left and can be reached
+does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import lcm
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from hulk.cost.arrays import Floats
 from hulk.cost.memory import GRADIENT_BYTES, optimizer_bytes, weight_bytes
 from hulk.domain.cluster import Cluster, pair
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, layer_holders
+from hulk.domain.plan import JobPlan, Stage, layer_holders
 
 _MOST_SOURCES = 64  # holders looked at for one target: with more, the nearest regions' are as good as all
 
@@ -90,16 +92,20 @@ def shards_held(job: Job, old: JobPlan, new: JobPlan, lost: Collection[str] = ()
     count = len(new.pipelines)
     found = np.zeros((count, count))
     for layers, before, after in _runs(old, new):
-        unit = len(before) * count
+        fine = _slices(before, after)
+        unit = fine * len(before.stages) * count
         size = sum(layer_state_bytes(job, i)[1] for i in layers)
-        places: dict[str, list[int]] = {}
-        for i, name in enumerate(after):
-            places.setdefault(name, []).append(i)
-        have, need = _shards(old, before, unit), _shards(new, after, unit)
-        for position, j, part in _common(need, have):
+        places: list[dict[str, list[int]]] = [{} for _ in range(fine)]
+        for number, here in enumerate(places):
+            for i, stage in enumerate(after.stages):
+                for name in after.having(stage, number, fine):
+                    here.setdefault(name, []).append(i)
+        have, need = _pieces(before, fine, unit), _pieces(after, fine, unit)
+        for i, j, part in _common(need, have):
+            number, position = divmod(i, count)
             for name in dict.fromkeys(have[j].machines):
-                if name not in lost and name in places:
-                    found[places[name], position] += size * part / unit
+                if name not in lost and name in places[number]:
+                    found[places[number][name], position] += size * part / unit
     return found
 
 
@@ -163,19 +169,46 @@ def _batches(job: Job, old: JobPlan, new: JobPlan) -> Iterator[_Batch]:
     """Weights and optimizer state of every run of layers."""
     for layers, before, after in _runs(old, new):
         weights, state = (sum(kind) for kind in zip(*(layer_state_bytes(job, i) for i in layers), strict=True))
-        unit = len(before) * len(after)
+        fine = _slices(before, after)
+        unit = fine * len(before.stages) * len(after.stages)
         if weights > 0:
-            yield _Batch(layers, weights, 1, [_Piece(0, 1, before)], [_Piece(0, 1, after)])
+            have, need = (_pieces(holders, fine, fine, whole=True) for holders in (before, after))
+            yield _Batch(layers, weights, fine, have, need)
         if state > 0:
-            yield _Batch(layers, state, unit, _shards(old, before, unit), _shards(new, after, unit))
+            yield _Batch(layers, state, unit, _pieces(before, fine, unit), _pieces(after, fine, unit))
 
 
-def _shards(plan: JobPlan, holders: Sequence[str], unit: int) -> list[_Piece]:
-    """Who holds which part of a layer's optimizer state: every holder all of it, or, sharded, each its own part."""
-    if not plan.options.shard_optimizer:
-        return [_Piece(0, unit, holders)]
-    size = unit // len(holders)
-    return [_Piece(i * size, (i + 1) * size, (name,)) for i, name in enumerate(holders)]
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    """The stages of a plan that hold some layers, one of each replica."""
+
+    plan: JobPlan
+    stages: Sequence[Stage]
+
+    def having(self, stage: Stage, number: int, fine: int) -> tuple[str, ...]:
+        """The machines of a stage that have one of so many fine slices."""
+        slices = self.plan.slices(stage)
+        return stage.machines[number * slices // fine :: slices]
+
+
+def _slices(*holders: _Holders) -> int:
+    """In how many slices layers are thought, so that each is on one machine or on another of every stage."""
+    return lcm(*(its.plan.slices(stage) for its in holders for stage in its.stages))
+
+
+def _pieces(holders: _Holders, fine: int, unit: int, *, whole: bool = False) -> list[_Piece]:
+    """Who has which part of layers, slice by slice: every holder all of a slice, or, of optimizer state that is
+    sharded, each its own part. `whole`: of what is never sharded."""
+    size, count = unit // fine, len(holders.stages)
+    found = []
+    for number in range(fine):
+        own = [holders.having(stage, number, fine) for stage in holders.stages]
+        if whole or not holders.plan.options.shard_optimizer:
+            found.append(_Piece(number * size, (number + 1) * size, [name for names in own for name in names]))
+            continue
+        part = size // count
+        found += [_Piece(number * size + i * part, number * size + (i + 1) * part, its) for i, its in enumerate(own)]
+    return found
 
 
 def _common(need: Sequence[_Piece], have: Sequence[_Piece]) -> Iterator[tuple[int, int, int]]:
@@ -191,12 +224,11 @@ def _common(need: Sequence[_Piece], have: Sequence[_Piece]) -> Iterator[tuple[in
             j += 1
 
 
-def _runs(old: JobPlan, new: JobPlan) -> Iterator[tuple[range, list[str], list[str]]]:
-    """Runs of layers that neither plan cuts, with the machine that holds them in each replica of each plan."""
+def _runs(old: JobPlan, new: JobPlan) -> Iterator[tuple[range, _Holders, _Holders]]:
+    """Runs of layers that neither plan cuts, with the stage that holds them in each replica of each plan."""
     count = len(old.pipelines)
     for layers, stages in layer_holders((*old.pipelines, *new.pipelines)):
-        machines = [stage.machine for stage in stages]
-        yield layers, machines[:count], machines[count:]
+        yield layers, _Holders(old, stages[:count]), _Holders(new, stages[count:])
 
 
 class _Ledger:

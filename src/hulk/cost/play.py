@@ -49,7 +49,7 @@ def play(prepared: Sequence[Prepared], *, sharing: bool = True) -> list[Played]:
 
 def _play(prepared: Sequence[Prepared], sharing: bool) -> list[Played]:
     """A step of jobs that may be in each other's way."""
-    flat = flatten(prepared, Fabric(prepared[0].cluster))
+    flat = flatten(prepared, Fabric.of(prepared))
     if not sharing:
         flat = flat._replace(way=np.full_like(flat.way, -1))
     stages, jobs = len(flat.job), len(prepared)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hulk.cost import step
+from hulk.cost.again import one_count
 from hulk.cost.arrays import BLOCKED, SCATTERED, TOO_BIG, UNLIKE, Durations, Encoded, empty_durations
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
@@ -14,6 +15,7 @@ from hulk.cost.sums import Share, shares
 from hulk.cost.tables import Book, Hosts, encode, make_book
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.domain.joined import joined
 from hulk.domain.options import COLUMN, SPACE, Options, plain_value
 from hulk.domain.plan import JobPlan, Stage
 from hulk.units import format_size
@@ -21,7 +23,8 @@ from hulk.units import format_size
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job's plan with all its durations: what `price` reports on and `simulate` plays."""
+    """A job's plan with all its durations: what `price` reports on and `simulate` plays. In `cluster`, machines that
+    hold stages together are one (`hulk.domain.joined`)."""
 
     job: Job
     plan: JobPlan
@@ -52,13 +55,13 @@ def prepare(
     job: Job, plan: JobPlan, cluster: Cluster, *, compute: ComputeModel, engine: Engine = HULK
 ) -> Prepared | Infeasible:
     """All durations of a job's plan, or why it cannot run. The plan has passed `hulk.domain.check`."""
-    stages = plan.stages
-    foreign = not_offered(plan.options, engine)
+    stages, cluster = plan.stages, joined(cluster, [plan])
+    foreign = not_offered(plan.options, engine) or _not_counted(job, plan, engine)
     if foreign is not None:
         return Infeasible(job.name, Obstacle.ENGINE, f"{engine.name} cannot do {foreign}")
     book = make_book(
         job,
-        Hosts.of(cluster, plan.machines),
+        Hosts.of(cluster, plan.leaders),
         ranks=[stage.ranks for stage in stages],
         options=plan.options,
         compute=compute,
@@ -109,6 +112,18 @@ def not_offered(options: Options, engine: Engine) -> str | None:
         value = getattr(options, choice.name)
         if value not in engine.offers.get(choice.name, (value,)):
             return f'"{choice.words(value) or plain_value(value)}"'
+    return None
+
+
+def _not_counted(job: Job, plan: JobPlan, engine: Engine) -> str | None:
+    """What an engine cannot do of the numbers of blocks that stages compute again, in words; None: it can do all."""
+    if not plan.counts_blocks:
+        return None
+    if plan.options.recompute not in engine.counts:
+        words = SPACE[COLUMN["recompute"]].words(plan.options.recompute)
+        return f'"{words}" in some blocks of a stage and not in others'
+    if engine.one_count and one_count(plan, job.model) is None:
+        return "another number of recomputed blocks on each stage"
     return None
 
 

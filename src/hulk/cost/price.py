@@ -12,6 +12,7 @@ from hulk.cost.bottleneck import describe_bottleneck
 from hulk.cost.compiled import plain
 from hulk.cost.compute import ComputeModel, TimeOrigin
 from hulk.cost.engine import HULK, Engine
+from hulk.cost.kinds import kind_of
 from hulk.cost.memory import state_of
 from hulk.cost.money import step_money
 from hulk.cost.orders import group_of, is_ordered, is_split, run_orders
@@ -24,7 +25,7 @@ from hulk.cost.step import ALL, step_seconds
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
 from hulk.domain.options import Within
-from hulk.domain.plan import JobPlan, Plan
+from hulk.domain.plan import JobPlan, Plan, Stage
 
 _ENOUGH = 1e18  # bytes that no stage needs
 LARGE = 300
@@ -159,7 +160,7 @@ def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, .
     durations, work = prepared.durations, _work(prepared)
     pipelines = []
     row, shards = 0, len(prepared.plan.pipelines)
-    everywhere = prepared.plan.options.shard_within is Within.EVERYWHERE
+    everywhere, counts = prepared.plan.options.shard_within is Within.EVERYWHERE, prepared.plan.counts_blocks
     for p, pipeline in enumerate(prepared.plan.pipelines):
         prices = []
         for stage in pipeline.stages:
@@ -192,6 +193,8 @@ def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, .
                     send_latency=float(durations.latency[row]),
                     send_wire=float(durations.send_forward[row]),
                     memory=memory,
+                    beside=stage.machines[1:],
+                    recomputed=_recomputed(prepared.job, stage) if counts else None,
                 )
             )
             row += 1
@@ -199,11 +202,16 @@ def _stage_prices(prepared: Prepared, total: float) -> tuple[tuple[StagePrice, .
     return tuple(pipelines)
 
 
+def _recomputed(job: Job, stage: Stage) -> int:
+    """Blocks of a stage that are computed again, where stages say how many are."""
+    return job.model.blocks(stage.first, stage.last) if stage.recomputed is None else stage.recomputed
+
+
 def _time_origins(prepared: Prepared) -> dict[TimeOrigin, int]:
     """How many layers' times come from where, over the kinds of stage in use."""
     counts: dict[TimeOrigin, int] = {}
     for stage in prepared.stages:
-        gpu = prepared.cluster.machine(stage.machine).gpu.name
-        for origin, count in prepared.book.origins[gpu, stage.ranks].items():
+        kind = kind_of(prepared.cluster.machine(stage.machine), stage.ranks)
+        for origin, count in prepared.book.origins[kind].items():
             counts[origin] = counts.get(origin, 0) + count
     return counts

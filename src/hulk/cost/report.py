@@ -59,7 +59,9 @@ class StageMemory:
 class StagePrice:
     """One stage: seconds of one microbatch's passes, the share of the step it computes, and its GPUs' memory.
 
-    `send_latency` and `send_wire` are the seconds of one activation's way to the next stage (0 for the last)."""
+    `send_latency` and `send_wire` are the seconds of one activation's way to the next stage (0 for the last). `beside`
+    are the other machines that hold it, where it is on several. `recomputed`: how many of its blocks are computed
+    again; None: the plan has no such numbers, and `recompute` holds for all blocks."""
 
     machine: str
     region: str
@@ -73,6 +75,15 @@ class StagePrice:
     send_latency: float
     send_wire: float
     memory: StageMemory
+    beside: tuple[str, ...] = ()
+    recomputed: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The machines that hold it, in words."""
+        if len(self.beside) > 1:
+            return f"{self.machine} and {len(self.beside)} more machines"
+        return " and ".join((self.machine, *self.beside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from hulk.cost.ceilings import (
     flash_of,
     unit_of,
 )
-from hulk.cost.collectives import KNOWN_RINGS, Operation, Rings, collective_time
+from hulk.cost.collectives import KNOWN_RINGS, Between, Operation, Rings, collective_time
 from hulk.domain.gpu import GpuType, Precision
 from hulk.domain.job import Attention
 from hulk.domain.model import Layer, LayerKind, Matmul, Split
@@ -68,6 +68,8 @@ class Conditions:
     fused            whether the engine joins memory-bound operations into few kernels
     hidden           the share of tensor parallel's all-reduces that it hides behind products
     power_limited    whether GPUs run at the clock that they keep for hours
+    slices           what lies between the GPUs that share the layer, where they are on several machines
+    sharers          the same of those that share a sequence
     """
 
     precision: Precision
@@ -81,6 +83,8 @@ class Conditions:
     fused: bool = False
     hidden: float = 0.0
     power_limited: bool = False
+    slices: Between | None = None
+    sharers: Between | None = None
 
 
 class Work(NamedTuple):
@@ -221,7 +225,9 @@ def exchange_times(layer: Layer, gpu: GpuType, how: Conditions, *, rings: Rings)
     input's gradient and nothing of size in forward (Megatron-LM's vocabulary-parallel layers).
     """
     size = how.microbatch * layer.output * how.precision.bytes
-    seconds = layer.reductions * collective_time(Operation.ALL_REDUCE, size, gpu, how.tensor_parallel, rings=rings)
+    ranks, between = how.tensor_parallel, how.slices
+    once = collective_time(Operation.ALL_REDUCE, size, gpu, ranks, between=between, rings=rings)
+    seconds = layer.reductions * once
     return (
         0.0 if layer.kind is LayerKind.HEAD else seconds,
         0.0 if layer.kind is LayerKind.EMBEDDING else seconds,
@@ -268,7 +274,7 @@ def layer_time(
 def _key_times(layer: Layer, gpu: GpuType, how: Conditions, *, rings: Rings) -> tuple[float, float]:
     """Seconds that keys and values are on their way among the GPUs that share a sequence, forward and backward."""
     size = how.microbatch * layer.keys / how.tensor_parallel * how.precision.bytes
-    once = collective_time(Operation.ALL_GATHER, size, gpu, how.context, rings=rings)
+    once = collective_time(Operation.ALL_GATHER, size, gpu, how.context, between=how.sharers, rings=rings)
     return once, BACKWARD_TRIPS[how.keys] * once
 
 

@@ -20,6 +20,7 @@ from hulk.cost.arrays import (
     Floats,
     Tables,
     durations_for,
+    spared_seconds,
     transfer_seconds,
 )
 from hulk.cost.compiled import constant, inner, kernel, lean, maker
@@ -65,6 +66,37 @@ def stage_memory(
     return state + held + peak, params, held, peak
 
 
+@lean
+def memory_with_kept(
+    tables: Tables, a: int, b: int, ranks: int, in_flight: int, sends: bool, shards: int, kept: int
+) -> tuple[float, float, float, float]:
+    """`stage_memory` where the last `kept` of the layers are not computed again. Apart from it: few plans ask."""
+    whole, params, held, peak = stage_memory(tables, a, b, ranks, in_flight, sends, shards)
+    if kept == 0 or whole == np.inf:
+        return whole, params, held, peak
+    tensor, end, row = ranks / tables.context, b + 1 - kept, 2 * tables.update.shape[0]
+    split, unsplit = tables.kept[row], tables.kept[row + 1]
+    moment_split, moment_whole = tables.kept[row + 2], tables.kept[row + 3]
+    state = whole - held - peak
+    behind = (split[b + 1] - split[end]) / tensor + unsplit[b + 1] - unsplit[end]
+    others = (tables.held_split[b + 1] - tables.held_split[end]) / tensor
+    others += tables.held_whole[b + 1] - tables.held_whole[end]
+    held += in_flight * (behind - others)
+    peak, layer = 0.0, a
+    while layer <= b:
+        after = min(tables.alike_until[layer], b + 1 if layer >= end else end)
+        if layer >= end:
+            later = (split[b + 1] - split[after]) / tensor + unsplit[b + 1] - unsplit[after]
+            moment = moment_split[layer] / tensor + moment_whole[layer]
+        else:
+            later = behind + (tables.held_split[end] - tables.held_split[after]) / tensor
+            later += tables.held_whole[end] - tables.held_whole[after]
+            moment = tables.peak_split[layer] / tensor + tables.peak_whole[layer]
+        peak = max(peak, moment - later)
+        layer = after
+    return state + held + peak, params, held, peak
+
+
 @kernel
 def durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill `out`. Returns (FITS, sets, 0), or (TOO_BIG, stage, 0), or (BLOCKED, stage, other stage), or (UNLIKE,
@@ -85,6 +117,10 @@ def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
             k, a, b, t = plan.kind[n], plan.first[n], plan.last[n], plan.ranks[n]
             out.forward[n] = tables.forward[k, b + 1] - tables.forward[k, a] + tables.rules.pass_overhead
             out.backward[n] = tables.backward[k, b + 1] - tables.backward[k, a] + tables.rules.pass_overhead
+            if plan.kept[n] > 0:
+                after, kinds = b + 1 - plan.kept[n], tables.update.shape[0]
+                out.forward[n] -= spared_seconds(tables.forward[k], tables.kept[k], a, b, after)
+                out.backward[n] -= spared_seconds(tables.backward[k], tables.kept[kinds + k], a, b, after)
             out.weights[n] = 0.0
             if split:
                 out.weights[n] = tables.weights[k, b + 1] - tables.weights[k, a]
@@ -92,6 +128,10 @@ def stage_durations(tables: Tables, plan: Encoded, out: Durations) -> tuple[int,
                 out.weights[n] += tables.rules.pass_overhead
             in_flight = 1 if ordered else plan.warmup[n]  # of an order, `_join_rounds` says how many there are
             memory, params, held, peak = stage_memory(tables, a, b, t, in_flight, n + 1 < end, shards)
+            if plan.kept[n] > 0:
+                memory, params, held, peak = memory_with_kept(
+                    tables, a, b, t, in_flight, n + 1 < end, shards, plan.kept[n]
+                )
             out.memory[n], out.params[n], out.held[n], out.peak[n] = memory, params, held, peak
             if not ordered and memory > tables.capacity[plan.place[n]]:
                 return TOO_BIG, n, 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hulk.cost.arrays import EXPERT, Durations, Encoded, Ints, Tables
+from hulk.cost.arrays import EXPERT, Durations, Encoded, Ints, Tables, spared_seconds
 from hulk.cost.compiled import constant, inlined, inner, kernel, lean, maker
 from hulk.cost.orders import is_split
 
@@ -198,6 +198,16 @@ def chain_up(region: Ints, chain: Ints, before: Ints) -> int:
     return chains
 
 
+@lean
+def _spared_of(tables: Tables, plan: Encoded, n: int, lowest: int, last: int, part: float) -> float:
+    """Of these seconds, what stage n is spared since some of its layers are not computed again. Apart: `still_to_do` is
+    written out in many places, and hardly any plan asks."""
+    k, after = plan.kind[n], plan.last[n] + 1 - plan.kept[n]
+    every, kept = tables.backward[k], tables.kept[tables.update.shape[0] + k]
+    inside = spared_seconds(every, kept, lowest, last, after)
+    return spared_seconds(every, kept, plan.first[n], lowest - 1, after) + part * inside
+
+
 @inlined
 def still_to_do(tables: Tables, plan: Encoded, n: int, lowest: int, last: int, part: float) -> float:
     """Seconds of stage n's last backward that are left when it has what it adds up: when it has been through layers
@@ -208,7 +218,8 @@ def still_to_do(tables: Tables, plan: Encoded, n: int, lowest: int, last: int, p
     k = plan.kind[n]
     before: float = tables.backward[k, lowest] - tables.backward[k, plan.first[n]]
     inside: float = tables.backward[k, last + 1] - tables.backward[k, lowest]
-    return before + part * inside
+    left: float = before + part * inside
+    return left if plan.kept[n] == 0 else left - _spared_of(tables, plan, n, lowest, last, part)
 
 
 @inlined

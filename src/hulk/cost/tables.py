@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from hulk.cost.again import again
 from hulk.cost.arrays import Encoded, Floats, Ints, Rules, Tables
 from hulk.cost.axes import experts_elsewhere
-from hulk.cost.collectives import Operation, collective_time
-from hulk.cost.compute import ComputeModel, LayerTime, TimeOrigin, update_time
+from hulk.cost.compute import ComputeModel, TimeOrigin, host_update_time, update_time
 from hulk.cost.engine import Engine
+from hulk.cost.kinds import Key, StageKind, gather_line, join_seconds, kind_of
 from hulk.cost.memory import LayerMemory, layer_memory, shared_out
-from hulk.cost.own import own_times, settling_seconds
-from hulk.cost.roofline import Conditions
+from hulk.cost.own import settling_seconds
+from hulk.cost.passes import times_on
 from hulk.domain.cluster import Cluster, Link, Machine
-from hulk.domain.gpu import GpuType
 from hulk.domain.job import Job
 from hulk.domain.model import Layer
-from hulk.domain.options import Options, Sharding, codes_of
-from hulk.domain.plan import JobPlan
+from hulk.domain.options import Options, Recompute, codes_of
+from hulk.domain.plan import JobPlan, Stage
 
 
 class Links(NamedTuple):
@@ -37,26 +35,16 @@ class Links(NamedTuple):
     trunk_rate: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class StageKind:
-    """Stages of one kind take the same time for the same layers."""
-
-    gpu: GpuType
-    ranks: int
-
-    def tensor(self, options: Options) -> int:
-        """Its tensor parallel degree; 0: so many GPUs cannot share sequences as the options say."""
-        return 0 if self.ranks % options.context else self.ranks // options.context
-
-
 @dataclass(frozen=True)
 class Book:
-    """Tables with the names they were made from: `machines` and `kinds` give rows their meaning."""
+    """Tables with the names they were made from: `machines` and `kinds` give rows their meaning. `blocks` [L + 1]: how
+    many of them are before each layer."""
 
     tables: Tables
+    blocks: Ints
     machines: Mapping[str, int]
-    kinds: Mapping[tuple[str, int], int]
-    origins: Mapping[tuple[str, int], Mapping[TimeOrigin, int]]
+    kinds: Mapping[Key, int]
+    origins: Mapping[Key, Mapping[TimeOrigin, int]]
 
 
 @dataclass(frozen=True)
@@ -84,14 +72,19 @@ def make_book(
     """Tables for a job on these machines, with every GPU type among them at each of these numbers of GPUs of a
     stage."""
     machines, links = hosts.machines, hosts.links
-    types = {host.gpu.name: host.gpu for host in machines}
-    kinds = [StageKind(gpu, t) for gpu in types.values() for t in sorted(set(ranks))]
+    types = {(host.gpu.name, host.span): host.gpu for host in machines}
+    kinds = [
+        StageKind(gpu, t, span, engine.ring_share(gpu)) for (_, span), gpu in types.items() for t in sorted(set(ranks))
+    ]
     layers = job.model.layers if engine.dropout else job.model.own_layers
     inputs = [0.0, *(layer.output for layer in layers[:-1])]
     memory = _memories(layers, inputs, job, options, engine)
-    forward, backward, weights, origins = _pass_times(job, kinds, options, compute, engine)
+    plain = memory
+    if options.recompute in engine.counts:
+        plain = _memories(layers, inputs, job, replace(options, recompute=Recompute.NONE), engine)
+    forward, backward, weights, kept_seconds, origins = times_on(kinds, job, options, compute, engine)
     elsewhere = [experts_elsewhere(layer, options.expert) for layer in layers]
-    gathers = [_gather_line(kind, options, engine) for kind in kinds]
+    gathers = [gather_line(kind, options, engine) for kind in kinds]
     kept, split = shared_out(job, options, engine)
     regions = {name: i for i, name in enumerate(dict.fromkeys(host.region for host in machines))}
     tables = Tables(
@@ -99,7 +92,7 @@ def make_book(
         backward=backward,
         weights=weights,
         update=np.array([_update_seconds(job, kind, options, engine) for kind in kinds]),
-        join=np.array([_join_seconds(job, kind, options, engine) for kind in kinds]),
+        join=np.array([join_seconds(job, kind, options, engine) for kind in kinds]),
         split=_prefix([layer.params_split - other for layer, other in zip(layers, elsewhere, strict=True)]),
         elsewhere=_prefix(elsewhere),
         whole=_prefix([layer.params_whole for layer in layers]),
@@ -109,7 +102,10 @@ def make_book(
         peak_split=np.array([m.peak_split for m in memory]),
         peak_whole=np.array([m.peak_whole for m in memory]),
         held_until=_held_until(job, hosts.machines),
-        alike_until=_ends_of_runs([(m.peak_split, m.peak_whole) for m in memory]),
+        kept=np.concatenate([kept_seconds, _kept_bytes(plain)])[: None if plain is not memory else 0],
+        alike_until=_ends_of_runs(
+            [(m.peak_split, m.peak_whole, p.peak_split, p.peak_whole) for m, p in zip(memory, plain, strict=True)]
+        ),
         cut=np.array([layer.output * options.microbatch_size * job.precision.bytes for layer in layers], float),
         gather_fixed=np.array([g[0] for g in gathers]),
         gather_rate=np.array([g[1] for g in gathers]),
@@ -131,8 +127,9 @@ def make_book(
     return Book(
         tables=tables,
         machines={host.name: i for i, host in enumerate(machines)},
-        kinds={(kind.gpu.name, kind.ranks): i for i, kind in enumerate(kinds)},
-        origins={(kind.gpu.name, kind.ranks): found for kind, found in zip(kinds, origins, strict=True)},
+        kinds={kind.key: i for i, kind in enumerate(kinds)},
+        blocks=np.array(job.model.blocks_before),
+        origins={kind.key: found for kind, found in zip(kinds, origins, strict=True)},
     )
 
 
@@ -148,6 +145,13 @@ def _memories(
             known[key] = layer_memory(layer, size, job, options, engine)
         result.append(known[key])
     return result
+
+
+def _kept_bytes(memory: Sequence[LayerMemory]) -> Floats:
+    """The last rows of `Tables.kept`, of layers that keep all."""
+    held = [_prefix([getattr(m, name) for m in memory]) for name in ("held_split", "held_whole")]
+    peaks = [[*(getattr(m, name) for m in memory), 0.0] for name in ("peak_split", "peak_whole")]
+    return np.array([*held, *peaks])
 
 
 def _rules(engine: Engine) -> Rules:
@@ -171,21 +175,6 @@ def _rules(engine: Engine) -> Rules:
 def _shared_once(layers: Sequence[Layer]) -> float:
     """Parameters that layers share with the first: each of those layers has all of them."""
     return max((float(layer.tied) for layer in layers), default=0.0)
-
-
-def _gather_line(kind: StageKind, options: Options, engine: Engine) -> tuple[float, float]:
-    """Putting an activation together from its slices, as a line over its size: (seconds, seconds a byte). Ranks that
-    split along the sequence keep their slices, and those that share one their part of it; Hulk's own runtime gathers
-    these for whoever sends, and hands all of it to all who receive."""
-    if options.sequence_parallel:
-        return 0.0, 0.0
-    small, large = 1e6, 2e6
-    parts, ranks, times = options.context, kind.tensor(options), 1.0
-    if engine.lean and parts > 1:
-        parts, ranks, times = 1, kind.ranks, 2.0
-    a, b = (times * collective_time(Operation.ALL_GATHER, size / parts, kind.gpu, ranks) for size in (small, large))
-    slope = (b - a) / (large - small)
-    return a - slope * small, slope
 
 
 def _prefix(values: Sequence[float]) -> Floats:
@@ -214,98 +203,13 @@ def _held_until(job: Job, machines: Sequence[Machine]) -> Ints:
     return np.array([rows[machine.region] for machine in machines], np.int64).reshape(-1, count)
 
 
-def _pass_times(
-    job: Job,
-    kinds: Sequence[StageKind],
-    options: Options,
-    compute: ComputeModel,
-    engine: Engine,
-) -> tuple[Floats, Floats, Floats, list[dict[TimeOrigin, int]]]:
-    """Prefix sums of forward and backward seconds per kind of stage, of the part of backward that makes gradients of
-    weights, and how many layers' times are measured."""
-    layers = job.model.layers
-    forward = np.zeros((len(kinds), len(layers) + 1))
-    backward, weights = np.zeros_like(forward), np.zeros_like(forward)
-    origins: list[dict[TimeOrigin, int]] = []
-    for k, kind in enumerate(kinds):
-        found: dict[TimeOrigin, int] = {}
-        by_shape: dict[str, tuple[LayerTime, float, float]] = {}
-        how = _conditions(job, kind.tensor(options) or 1, options, engine)
-        for i, layer in enumerate(layers):
-            if layer.shape not in by_shape:
-                time = compute.layer_times(job.model, layer, kind.gpu, how)
-                part = again(layer, options.recompute)
-                if engine.lean:
-                    time = own_times(time, layer, kind.gpu, how, again=part is not None)
-                share = 0.0 if part is None else 1.0
-                if part is not None and part is not layer:
-                    share = compute.share_of(part, job.model, layer, kind.gpu, how)
-                of_weights = layer.weights_share * time.backward
-                time, repeated = _with_shards((time, share * time.forward), layer, job, kind, options, engine)
-                by_shape[layer.shape] = time, repeated, of_weights
-            time, repeated, of_weights = by_shape[layer.shape]
-            forward[k, i + 1] = forward[k, i] + time.forward
-            backward[k, i + 1] = backward[k, i] + time.backward + repeated
-            weights[k, i + 1] = weights[k, i] + of_weights
-            found[time.origin] = found.get(time.origin, 0) + 1
-        origins.append(found)
-    return forward, backward, weights, origins
-
-
-def _with_shards(
-    taken: tuple[LayerTime, float], layer: Layer, job: Job, kind: StageKind, options: Options, engine: Engine
-) -> tuple[LayerTime, float]:
-    """A layer's passes, and what is computed again, where the GPUs that share a sequence split its parameters or
-    gradients too: they gather and scatter these inside of their machine meanwhile. Replicas wait for each other on top
-    (`hulk.cost.sharding`)."""
-    sharding = options.sharding
-    if options.context == 1 or not engine.shards_context or sharding in (Sharding.NONE, Sharding.OPTIMIZER):
-        return taken
-    size = (layer.params_split - experts_elsewhere(layer, options.expert)) / (kind.tensor(options) or 1)
-    size += layer.params_whole
-    gather, scatter = (
-        collective_time(operation, size * each, kind.gpu, options.context)
-        for operation, each in (
-            (Operation.ALL_GATHER, job.precision.bytes if sharding is Sharding.PARAMETERS else 0),
-            (Operation.REDUCE_SCATTER, engine.wire_bytes(job.precision)),
-        )
-    )
-    time, repeated = taken
-    forward, backward, both = time.forward, time.backward + repeated, gather + scatter
-    if engine.overlap_shards:
-        return LayerTime(max(forward, gather), max(backward, both), time.origin), 0.0
-    return LayerTime(forward + gather, backward + both, time.origin), 0.0
-
-
-def _conditions(job: Job, ranks: int, options: Options, engine: Engine) -> Conditions:
-    return Conditions(
-        precision=job.precision,
-        attention=job.attention,
-        microbatch=options.microbatch_size,
-        tensor_parallel=ranks,
-        sequence_parallel=options.sequence_parallel and ranks > 1,
-        context=options.context,
-        expert=options.expert,
-        keys=engine.keys,
-        fused=engine.fused_kernels,
-        hidden=engine.hidden_exchange,
-        power_limited=engine.power_limited,
-    )
-
-
 def _update_seconds(job: Job, kind: StageKind, options: Options, engine: Engine) -> float:
     """Seconds a parameter."""
     parts = options.context if engine.shards_context and options.shard_optimizer else 1
+    if options.host_state:
+        return host_update_time(1.0 / parts, kind.gpu, job.precision, engine.gradient_bytes(job.precision))
     seconds = update_time(1.0 / parts, kind.gpu, job.precision, job.optimizer, copies=engine.update_copies)
     return seconds + settling_seconds(1.0, kind.gpu, job.precision) if engine.lean else seconds
-
-
-def _join_seconds(job: Job, kind: StageKind, options: Options, engine: Engine) -> float:
-    """Seconds a parameter: an all-reduce among the GPUs that share a sequence, of what each has of a stage's gradients,
-    after the last backward. Its latency is nothing beside it."""
-    small, large = 1e9, 2e9
-    a, b = (collective_time(Operation.ALL_REDUCE, size, kind.gpu, options.context) for size in (small, large))
-    return engine.wire_bytes(job.precision) * (b - a) / (large - small)
 
 
 def make_links(cluster: Cluster, machines: Sequence[str]) -> Links:
@@ -355,13 +259,14 @@ def without_sharing(tables: Tables) -> Tables:
 def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
     """A job's plan in the numbers of a book made for its machines and numbers of GPUs of a stage."""
     stages = plan.stages
-    gpus = [cluster.machine(stage.machine).gpu.name for stage in stages]
+    hosts = [cluster.machine(stage.machine) for stage in stages]
     rows = np.array([book.machines[stage.machine] for stage in stages])
+    some = len(book.tables.kept) > 0
     return Encoded(
         starts=np.cumsum([0, *(len(pipeline.stages) for pipeline in plan.pipelines)]),
         machine=rows,
         place=rows,
-        kind=np.array([book.kinds[gpu, stage.ranks] for gpu, stage in zip(gpus, stages, strict=True)]),
+        kind=np.array([book.kinds[kind_of(host, stage.ranks)] for host, stage in zip(hosts, stages, strict=True)]),
         ranks=np.array([stage.ranks for stage in stages]),
         first=np.array([stage.first for stage in stages]),
         last=np.array([stage.last for stage in stages]),
@@ -375,4 +280,13 @@ def encode(plan: JobPlan, cluster: Cluster, book: Book) -> Encoded:
             ]
         ),
         options=np.array(codes_of(plan.options)),
+        kept=np.array([kept_layers(stage, book.blocks) if some else 0 for stage in stages], np.int64),
     )
+
+
+def kept_layers(stage: Stage, blocks: Ints) -> int:
+    """How many layers at a stage's end come after the last block that is computed again; 0 where all blocks are.
+    `blocks`: of a book."""
+    if stage.recomputed is None or stage.recomputed >= blocks[stage.last + 1] - blocks[stage.first]:
+        return 0
+    return stage.last + 1 - int(np.searchsorted(blocks[: stage.last + 2], blocks[stage.first] + stage.recomputed))

@@ -20,6 +20,7 @@ from hulk.cost.sharding import is_near
 from hulk.cost.sums import Share, owned
 from hulk.cost.sync import chain_pieces, lanes, rails_of, sends_weights, still_to_do
 from hulk.domain.cluster import Cluster
+from hulk.domain.joined import joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,17 @@ Phases = tuple[tuple[Branch, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The cards and trunks of a cluster, each direction with a number of its own; `capacity` in bytes/s by number."""
+    """The cards and trunks of a cluster, each direction with a number of its own; `capacity` in bytes/s by number.
+    Machines that hold stages together are one."""
 
     cluster: Cluster
     capacity: list[float] = field(default_factory=list)
     _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, prepared: Sequence[Prepared]) -> Fabric:
+        """That of jobs that run side by side."""
+        return cls(joined(prepared[0].cluster, [one.plan for one in prepared]))
 
     def between(self, a: str, b: str) -> tuple[int, ...]:
         """What flows from machine a to machine b share with others; nothing where they are the same machine."""

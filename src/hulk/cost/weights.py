@@ -6,10 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from hulk.cost.arrays import EVERYWHERE, WITHIN, Durations, Encoded, Floats, Ints, Tables, transfer_seconds
-from hulk.cost.compiled import inner, maker
+from hulk.cost.compiled import inner, lean, maker
+from hulk.cost.orders import is_ordered
 from hulk.cost.sharding import is_near
 from hulk.cost.sharing import Resources, pass_through
-from hulk.cost.sync import buckets_of, is_apart, lanes, move_to, set_bytes, shared_bytes, shared_holders
+from hulk.cost.sync import buckets_of, is_apart, lanes, move_to, set_bytes, shared_bytes, shared_holders, tied_bytes
 
 
 @maker
@@ -104,9 +105,33 @@ def _hand_round(
             a = members[i]
             if a == b or parts[i] <= 0 or (in_groups and not is_near(tables, plan, a, b)):
                 continue
-            flows = lanes(tables, min(plan.ranks[a], plan.ranks[b]))
-            wait, wire = transfer_seconds(tables, plan, a, b, parts[i], flows)
+            wait, wire, trips = _hand_over(tables, plan, a, b, parts[i], buckets)
             through = pass_through(shared, a, b, parts[i], at) - at
             start = max(before[i], before[j] + wait)
-            trips = buckets * (wait + tables.rules.hop_overhead) + (buckets - 1) * wait
             done[b] = max(done[b], start + max(wire, through) + trips)
+
+
+@inner
+def _hand_over(
+    tables: Tables, plan: Encoded, a: int, b: int, size: float, buckets: float
+) -> tuple[float, float, float]:
+    """Seconds of latency, on the wire and of going to and fro for the bytes that stage a hands to stage b."""
+    flows = lanes(tables, min(plan.ranks[a], plan.ranks[b]))
+    wait, wire = transfer_seconds(tables, plan, a, b, size, flows)
+    return wait, wire, buckets * (wait + tables.rules.hop_overhead) + (buckets - 1) * wait
+
+
+@lean
+def least_weights_end(tables: Tables, plan: Encoded, out: Durations, at: float) -> float:
+    """Seconds of a step at least for the first pipeline's last stage, which gets what it shares with the first layer
+    from the very first stage, all sums being over at some time; `at` where it shares nothing or gets it otherwise."""
+    last = plan.starts[1] - 1
+    is_handed = last > 0 and tied_bytes(tables, plan, last) > 0
+    if not is_handed or plan.options[WITHIN] != EVERYWHERE or is_ordered(plan):
+        return at
+    size = shared_bytes(tables)
+    wait, wire, trips = _hand_over(tables, plan, 0, last, size, buckets_of(tables, size))
+    first = 0.0
+    for n in range(last if tables.rules.rolls else 0):
+        first += out.forward[n] + out.send_forward[n] + out.latency[n]
+    return max(at, at + wait + wire + trips - first)

@@ -11,16 +11,18 @@ from itertools import combinations_with_replacement, pairwise, product
 
 from hulk.domain.cluster import Cluster, pair
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage, layer_holders, rounds_problem
+from hulk.domain.options import Recompute
+from hulk.domain.plan import JobPlan, Part, Pipeline, Plan, Stage, layer_holders, rounds_problem
 from hulk.errors import PlanError, nearest
 
 Place = str  # "job 'opt', pipeline 2, stage 3"
+_Used = dict[tuple[str, int], Place]  # by machine and GPU
 
 
 def check_plan(plan: Plan, cluster: Cluster, jobs: Iterable[Job]) -> None:
     """Raises PlanError for the first invariant that the plan breaks; returns where all hold."""
     known = {job.name: job for job in jobs}
-    used: dict[tuple[str, int], Place] = {}
+    used, teams = _Used(), dict[str, tuple[str, ...]]()
     reach = _Reach(cluster)
     for name in (*plan.jobs, *plan.waiting):
         if name not in known:
@@ -29,10 +31,11 @@ def check_plan(plan: Plan, cluster: Cluster, jobs: Iterable[Job]) -> None:
         if name in plan.waiting:
             raise PlanError(f"job {name!r} both trains and waits", hint="leave it out of one of the two")
         _check_job(job_plan, known[name], cluster, used, reach)
+        _check_teams(job_plan, teams, f"job {name!r}")
     _check_idle(plan, cluster, used)
 
 
-def _check_job(plan: JobPlan, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], reach: _Reach) -> None:
+def _check_job(plan: JobPlan, job: Job, cluster: Cluster, used: _Used, reach: _Reach) -> None:
     if not plan.pipelines:
         raise PlanError(f"job {job.name!r} has no pipeline", hint="give it one, or let it wait")
     _check_options(plan, job)
@@ -44,11 +47,13 @@ def _check_job(plan: JobPlan, job: Job, cluster: Cluster, used: dict[tuple[str, 
         for index, stage in enumerate(pipeline.stages):
             its = f"{place}, stage {index + 1}"
             _check_stage(stage, job, cluster, used if index < slots else {}, its)
-            _check_degrees(stage, plan, job, cluster.machine(stage.machine).gpus, its)
+            _check_beside(stage, plan, cluster, reach, its)
+            _check_degrees(stage, plan, job, sum(cluster.machine(name).gpus for name in stage.machines), its)
+            _check_recomputed(stage, plan, job, its)
         _check_neighbours(pipeline, job, reach, place)
     _check_batch(plan, job)
     for layers, stages in layer_holders(plan.pipelines):
-        blocked = reach.blocked_among({stage.machine for stage in stages})
+        blocked = reach.blocked_among({name for stage in stages for name in stage.machines})
         if blocked is not None:
             a, b = blocked
             raise PlanError(
@@ -100,7 +105,7 @@ def _check_rounds(pipeline: Pipeline, chunks: int, place: Place) -> None:
         raise PlanError(problem, where=place, hint="other chunks, stages or microbatches")
     for k in range(slots, count):
         stage, before = pipeline.stages[k], pipeline.stages[k - slots]
-        if (stage.machine, stage.gpus) != (before.machine, before.gpus):
+        if stage.parts != before.parts:
             raise PlanError(
                 f"with chunks {chunks}, it must be on the GPUs of stage {k - slots + 1}, {_gpus(before)}, "
                 f"not on {_gpus(stage)}",
@@ -110,46 +115,105 @@ def _check_rounds(pipeline: Pipeline, chunks: int, place: Place) -> None:
 
 
 def _gpus(stage: Stage) -> str:
-    return f"{', '.join(map(str, stage.gpus))} of {stage.machine!r}"
+    return " and ".join(f"{', '.join(map(str, part.gpus))} of {part.machine!r}" for part in stage.parts)
 
 
-def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: dict[tuple[str, int], Place], place: Place) -> None:
-    """A known machine in a region where the job and these layers may be, with GPUs that exist, are free, and divide
-    what they must."""
-    if not cluster.has_machine(stage.machine):
-        known = (machine.name for machine in cluster.machines)
-        raise PlanError(
-            f"no machine {stage.machine!r} in cluster {cluster.name!r}", where=place, hint=nearest(stage.machine, known)
-        )
-    machine = cluster.machine(stage.machine)
-    if not job.may_run_in(machine.region):
-        raise PlanError(
-            f"the job may not run in region {machine.region!r}, where {machine.name!r} is",
-            where=place,
-            hint="see allow and deny of the job",
-        )
-    for layer in stage.layers if job.place else ():
-        broken = job.broken_rule(layer, machine.region)
-        if broken is not None:
+def _check_stage(stage: Stage, job: Job, cluster: Cluster, used: _Used, place: Place) -> None:
+    """Known machines in a region where the job and these layers may be, with GPUs that exist and are free."""
+    for part in stage.parts:
+        if not cluster.has_machine(part.machine):
+            known = (machine.name for machine in cluster.machines)
             raise PlanError(
-                f"layer {layer} may not be in region {machine.region!r}, where {machine.name!r} is: {str(broken)!r}",
+                f"no machine {part.machine!r} in cluster {cluster.name!r}",
                 where=place,
-                hint="see `place` of the job",
+                hint=nearest(part.machine, known),
             )
-    if not stage.gpus:
+        machine = cluster.machine(part.machine)
+        if not job.may_run_in(machine.region):
+            raise PlanError(
+                f"the job may not run in region {machine.region!r}, where {machine.name!r} is",
+                where=place,
+                hint="see allow and deny of the job",
+            )
+        for layer in stage.layers if job.place else ():
+            broken = job.broken_rule(layer, machine.region)
+            if broken is not None:
+                raise PlanError(
+                    f"layer {layer} may not be in region {machine.region!r}, where {machine.name!r} is: "
+                    f"{str(broken)!r}",
+                    where=place,
+                    hint="see `place` of the job",
+                )
+        _check_gpus(part, machine.gpus, used, place)
+
+
+def _check_gpus(part: Part, count: int, used: _Used, place: Place) -> None:
+    """GPUs that a machine with so many has, each used once."""
+    if not part.gpus:
         raise PlanError("no GPUs", where=place)
-    for gpu in stage.gpus:
-        if not 0 <= gpu < machine.gpus:
+    for gpu in part.gpus:
+        if not 0 <= gpu < count:
+            raise PlanError(f"no GPU {gpu} on {part.machine!r}", where=place, hint=f"it has GPUs 0 to {count - 1}")
+        other = used.setdefault((part.machine, gpu), place)
+        if other != place or part.gpus.count(gpu) > 1:
             raise PlanError(
-                f"no GPU {gpu} on {machine.name!r}", where=place, hint=f"it has GPUs 0 to {machine.gpus - 1}"
-            )
-        other = used.setdefault((machine.name, gpu), place)
-        if other != place or stage.gpus.count(gpu) > 1:
-            raise PlanError(
-                f"GPU {gpu} of {machine.name!r} is used twice" + (f", first by {other}" if other != place else ""),
+                f"GPU {gpu} of {part.machine!r} is used twice" + (f", first by {other}" if other != place else ""),
                 where=place,
                 hint="a GPU holds one stage of one job",
             )
+
+
+def _check_beside(stage: Stage, plan: JobPlan, cluster: Cluster, reach: _Reach, place: Place) -> None:
+    """Machines that hold a stage together are near each other and give it as many GPUs of one type each; what GPUs do
+    together, those of a machine do side by side."""
+    if not stage.beside:
+        return
+    names, first, own = stage.machines, cluster.machine(stage.machine), len(stage.gpus)
+    together = "machines that hold a stage together"
+    for part in stage.beside:
+        host = cluster.machine(part.machine)
+        if names.count(host.name) > 1:
+            raise PlanError(f"{host.name!r} is there twice", where=place, hint="list all its GPUs once")
+        if len(part.gpus) != own:
+            said = f"{own} GPUs of {first.name!r} and {len(part.gpus)} of {host.name!r}"
+            raise PlanError(f"{said} hold it together", where=place, hint="as many of each machine")
+        if host.gpu.name != first.gpu.name:
+            said = f"{first.name!r} has {first.gpu.name} and {host.name!r} has {host.gpu.name}"
+            raise PlanError(said, where=place, hint=f"{together} have GPUs of one type")
+        if host.region != first.region:
+            said = f"{first.name!r} is in {first.region!r} and {host.name!r} in {host.region!r}"
+            raise PlanError(said, where=place, hint=f"{together} are in one region")
+    blocked = reach.blocked_among(set(names))
+    if blocked is not None:
+        said = f"{blocked[0]!r} and {blocked[1]!r} hold it together, but the link between them is blocked"
+        raise PlanError(said, where=place, hint="put it on machines that reach each other")
+    tensor = plan.tensor(stage)
+    if not stage.ranks % plan.options.context and own % tensor and tensor % own:
+        raise PlanError(
+            f"{tensor} GPUs share a layer, and {own} of each machine hold it: that goes over the machines unevenly",
+            where=place,
+            hint=f"another `context`, or a number of GPUs of each machine that {tensor} divides or that divides it",
+        )
+    if plan.options.expert > 1:
+        raise PlanError(
+            "experts are split inside of a machine, and it is on several",
+            where=place,
+            hint="`expert: 1`, or stages on one machine",
+        )
+
+
+def _check_teams(plan: JobPlan, teams: dict[str, tuple[str, ...]], place: Place) -> None:
+    """Machines that hold a stage together hold all their stages together: `teams` has those of all stages so far."""
+    for stage in plan.stages:
+        for name in stage.machines:
+            team = teams.setdefault(name, stage.machines)
+            if team != stage.machines:
+                ways = (" with ".join(map(repr, way)) for way in (team, stage.machines))
+                raise PlanError(
+                    f"{name!r} holds stages in two ways: {' and '.join(ways)}",
+                    where=place,
+                    hint="machines that hold a stage together hold all their stages together, in one order",
+                )
 
 
 def _check_degrees(stage: Stage, plan: JobPlan, job: Job, gpus: int, place: Place) -> None:
@@ -174,6 +238,25 @@ def _check_degrees(stage: Stage, plan: JobPlan, job: Job, gpus: int, place: Plac
             )
 
 
+def _check_recomputed(stage: Stage, plan: JobPlan, job: Job, place: Place) -> None:
+    """A number of blocks that are computed again is one that the stage has, where anything is computed again."""
+    if stage.recomputed is None:
+        return
+    if plan.options.recompute is Recompute.NONE:
+        raise PlanError(
+            f"`recomputed: {stage.recomputed}`, but with `recompute: none` nothing is computed again",
+            where=place,
+            hint="leave it out, or say what of these blocks is: `recompute: full`",
+        )
+    blocks = job.model.blocks(stage.first, stage.last)
+    if not 0 <= stage.recomputed <= blocks:
+        raise PlanError(
+            f"`recomputed: {stage.recomputed}`, but layers {stage.first} to {stage.last} have {blocks} blocks",
+            where=place,
+            hint=f"0 to {blocks}; left out, all blocks are computed again" if blocks else "leave it out",
+        )
+
+
 def _check_options(plan: JobPlan, job: Job) -> None:
     """Sequences and experts can be divided as the options say."""
     place, options, model = f"job {job.name!r}", plan.options, job.model
@@ -194,20 +277,22 @@ def _check_options(plan: JobPlan, job: Job) -> None:
 def _check_neighbours(pipeline: Pipeline, job: Job, reach: _Reach, place: Place) -> None:
     """No two stages that exchange data across a blocked link: neighbours, and those that share tied weights."""
     for number, (a, b) in enumerate(pairwise(pipeline.stages), start=1):
-        if reach.blocked(a.machine, b.machine):
+        ends = reach.blocked_between(a, b)
+        if ends is not None:
             raise PlanError(
-                f"stages {number} and {number + 1} exchange activations, but the link between {a.machine!r} and "
-                f"{b.machine!r} is blocked",
+                f"stages {number} and {number + 1} exchange activations, but the link between {ends[0]!r} and "
+                f"{ends[1]!r} is blocked",
                 where=place,
                 hint="put them on machines that reach each other",
             )
     first = pipeline.stages[0]
     for number, stage in enumerate(pipeline.stages[1:], start=2):
         tied = any(job.model.layers[index].tied for index in stage.layers)
-        if tied and reach.blocked(first.machine, stage.machine):
+        ends = reach.blocked_between(first, stage) if tied else None
+        if ends is not None:
             raise PlanError(
-                f"stages 1 and {number} share tied weights, but the link between {first.machine!r} and "
-                f"{stage.machine!r} is blocked",
+                f"stages 1 and {number} share tied weights, but the link between {ends[0]!r} and {ends[1]!r} is "
+                "blocked",
                 where=place,
                 hint="put them on machines that reach each other",
             )
@@ -236,7 +321,7 @@ def _check_batch(plan: JobPlan, job: Job) -> None:
         )
 
 
-def _check_idle(plan: Plan, cluster: Cluster, used: dict[tuple[str, int], Place]) -> None:
+def _check_idle(plan: Plan, cluster: Cluster, used: _Used) -> None:
     busy = {machine: place for (machine, _), place in used.items()}
     seen: set[str] = set()
     for name in plan.idle:
@@ -261,6 +346,10 @@ class _Reach:
     def blocked(self, a: str, b: str) -> bool:
         """Whether two machines, or one and itself, cannot talk."""
         return a != b and self.cluster.link(a, b).blocked
+
+    def blocked_between(self, a: Stage, b: Stage) -> tuple[str, str] | None:
+        """A machine of each of two stages that cannot talk, or None."""
+        return next((ends for ends in product(a.machines, b.machines) if self.blocked(*ends)), None)
 
     def blocked_among(self, machines: set[str]) -> tuple[str, str] | None:
         """Two of these machines that cannot talk, or None."""

@@ -34,9 +34,21 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """What lies between `machines` that hold stages together: `latency` seconds one way between two of them, bytes/s of
+    one `flow`, and of all that one of them sends at a time, `network`."""
+
+    machines: int
+    latency: float
+    flow: float
+    network: float
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A host. `memory` is bytes of one GPU, `network` bytes/s of its `cards` network cards together, per direction,
-    `price` dollars a second."""
+    `price` dollars a second. One that stands for several (`hulk.domain.joined`) has the names of the others, `beside`,
+    and what lies between them."""
 
     name: str
     region: str
@@ -46,6 +58,8 @@ class Machine:
     network: float
     price: float
     cards: int = 1
+    beside: tuple[str, ...] = ()
+    span: Span | None = None
 
     @property
     def card(self) -> float:

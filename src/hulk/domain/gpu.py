@@ -20,7 +20,7 @@ class Precision(StrEnum):
     @property
     def bytes(self) -> int:
         """Bytes of one stored element."""
-        return 4 if self in (Precision.FP32, Precision.TF32) else 2
+        return 4 if self is Precision.FP32 or self is Precision.TF32 else 2
 
     @property
     def outside(self) -> Precision:
@@ -86,6 +86,8 @@ class GpuType:
 
     def unit_for(self, precision: Precision) -> Precision:
         """The precision whose unit does this precision's matrix work here: the precision itself, or a fallback."""
+        if precision in self.rates:
+            return precision
         return next((p for p in _FALLBACKS[precision] if p in self.rates), Precision.FP32)
 
     def rate(self, precision: Precision) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import accumulate
 
 
 class LayerKind(StrEnum):
@@ -123,6 +124,10 @@ class Layer:
     expert_kernels: int = 0
     own: Layer | None = None
 
+    def __hash__(self) -> int:
+        """By a few of the fields, which tell nearly all layers apart: tables of prices ask for it all the time."""
+        return hash((self.name, self.shape, self.params_split, self.moved_split, self.kernels))
+
     @property
     def params(self) -> int:
         """All parameters, tied ones included."""
@@ -167,6 +172,15 @@ class Model:
     def own_layers(self) -> tuple[Layer, ...]:
         """The layers as Hulk's own runtime has them."""
         return tuple(layer.own or layer for layer in self.layers)
+
+    @cached_property
+    def blocks_before(self) -> tuple[int, ...]:
+        """How many blocks are before each layer, and in all."""
+        return tuple(accumulate((layer.kind is LayerKind.BLOCK for layer in self.layers), initial=0))
+
+    def blocks(self, first: int, last: int) -> int:
+        """How many of the layers `first` to `last`, both included, are blocks."""
+        return self.blocks_before[last + 1] - self.blocks_before[first]
 
     @cached_property
     def context_parts(self) -> int:

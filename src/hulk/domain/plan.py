@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from hulk.domain.options import Options, Shape
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """GPUs of one machine."""
+
+    machine: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
-    """Layers `first` to `last`, both included, on GPUs of one machine: tensor parallel over all of them, or, where they
-    share sequences (`Options.context`), over those with the same part of one."""
+    """Layers `first` to `last`, both included, on GPUs of one machine and, where one is not enough, of as many of each
+    of the machines `beside` it: tensor parallel over all of them, or, where they share sequences (`Options.context`),
+    over those with the same part of one. `recomputed`: how many of its blocks, from its first on, backward computes
+    again as `Options.recompute` says; None: all of them."""
 
     machine: str
     gpus: tuple[int, ...]
     first: int
     last: int
+    beside: tuple[Part, ...] = ()
+    recomputed: int | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Its GPUs machine by machine, in the order of their ranks."""
+        return (Part(self.machine, self.gpus), *self.beside)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The machines that hold it."""
+        return (self.machine, *(part.machine for part in self.beside))
 
     @property
     def ranks(self) -> int:
         """Its GPUs."""
-        return len(self.gpus)
+        return len(self.gpus) + sum(len(part.gpus) for part in self.beside)
+
+    def with_parts(self, parts: Sequence[Part]) -> Stage:
+        """The same layers on other GPUs."""
+        return replace(self, machine=parts[0].machine, gpus=parts[0].gpus, beside=tuple(parts[1:]))
 
     @property
     def layers(self) -> range:
@@ -57,9 +83,40 @@ class JobPlan:
         """The stages of all pipelines, one after the other."""
         return tuple(stage for pipeline in self.pipelines for stage in pipeline.stages)
 
+    @property
+    def counts_blocks(self) -> bool:
+        """Whether any of its stages says how many of its blocks are computed again."""
+        return any(stage.recomputed is not None for stage in self.stages)
+
+    @property
+    def uncounted(self) -> JobPlan:
+        """The same where `recompute` holds for all blocks of every stage."""
+        if not self.counts_blocks:
+            return self
+        pipelines = (
+            replace(pipeline, stages=tuple(replace(stage, recomputed=None) for stage in pipeline.stages))
+            for pipeline in self.pipelines
+        )
+        return replace(self, pipelines=tuple(pipelines))
+
     def tensor(self, stage: Stage) -> int:
         """The tensor parallel degree of a stage: in how many slices its GPUs hold every layer in it."""
         return stage.ranks // self.options.context
+
+    def slices(self, stage: Stage) -> int:
+        """Over how many machines the slices of a layer are spread: 1 where every machine of the stage has all of them.
+        The machines have them in turn."""
+        return max(1, self.tensor(stage) // len(stage.gpus))
+
+    @property
+    def leaders(self) -> tuple[str, ...]:
+        """The machines it uses, each once, of those that hold stages together the first."""
+        return tuple(dict.fromkeys(stage.machine for stage in self.stages))
+
+    @property
+    def spans(self) -> bool:
+        """Whether any stage is on several machines."""
+        return any(stage.beside for stage in self.stages)
 
     @property
     def slots(self) -> tuple[Stage, ...]:
@@ -84,7 +141,7 @@ class JobPlan:
     @property
     def machines(self) -> tuple[str, ...]:
         """The machines it uses, each once, in the plan's order."""
-        return tuple(dict.fromkeys(stage.machine for stage in self.stages))
+        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.machines))
 
 
 @dataclass(frozen=True)

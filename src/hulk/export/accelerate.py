@@ -20,6 +20,7 @@ OFFERS = {
     "shard_within": (Within.EVERYWHERE, Within.MACHINE),
     "context": (1,),
     "expert": (1,),
+    "host_state": (False,),
 }
 """What its config can say of a plan's options."""
 _CONFIG = "accelerate.yaml"

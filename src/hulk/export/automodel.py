@@ -22,6 +22,7 @@ OFFERS = {
     "sync": (Sync.RING,),
     "sharding": (Sharding.NONE, Sharding.PARAMETERS),
     "expert": (1,),
+    "host_state": (False,),
 }
 """What its recipes can say of a plan's options."""
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")

@@ -24,6 +24,7 @@ OFFERS = {
     "shard_within": (Within.EVERYWHERE,),
     "context": (1,),
     "expert": (1,),
+    "host_state": (False,),
 }
 """What its config can say of a plan's options. A pipeline takes a sharded optimizer and no more."""
 _STAGES = {Sharding.NONE: 0, Sharding.OPTIMIZER: 1, Sharding.GRADIENTS: 2, Sharding.PARAMETERS: 3}

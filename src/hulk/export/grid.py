@@ -58,9 +58,10 @@ class Grid:
         rank = 0
         for r, s in places:
             stage = self.rows[r][s]
-            for gpu in stage.gpus:
-                found.setdefault(stage.machine, []).append((rank, gpu))
-                rank += 1
+            for part in stage.parts:
+                for gpu in part.gpus:
+                    found.setdefault(part.machine, []).append((rank, gpu))
+                    rank += 1
         return [Node(name, *map(tuple, zip(*its, strict=True))) for name, its in found.items()]
 
 
@@ -117,14 +118,28 @@ def _alike(target: str, what: str, values: Sequence[T], words: str, takes: str) 
         raise refuse(target, f"{what} 1 and {other + 1} {said}; it takes {takes}")
 
 
-def check_options(target: str, scene: Scene, allowed: Mapping[str, Collection[Any]]) -> None:
-    """Refuse a plan with an option that the target has no word for; options that are not named may be anything."""
+def check_options(target: str, scene: Scene, allowed: Mapping[str, Collection[Any]], *, counts: bool = False) -> None:
+    """Refuse a plan with an option that the target has no word for; options that are not named may be anything.
+    `counts`: whether it may compute some blocks of a stage again and not others."""
     options = normal(scene.plan.options, scene.plan.shape)
     for choice in SPACE:
         value = getattr(options, choice.name)
         if value not in allowed.get(choice.name, (value,)):
             can = ", ".join(str(each) for each in allowed[choice.name])
             raise refuse(target, f"the plan has `{choice.name}: {value}`; it takes {can}")
+    if not counts:
+        _check_uncounted(target, scene)
+
+
+def _check_uncounted(target: str, scene: Scene) -> None:
+    """Refuse a plan that computes some blocks of a stage again and not others."""
+    for p, pipeline in enumerate(scene.plan.pipelines, start=1):
+        for s, stage in enumerate(pipeline.stages, start=1):
+            if stage.recomputed is not None:
+                where = f"stage {s} of pipeline {p}" if len(scene.plan.pipelines) > 1 else f"stage {s}"
+                blocks = scene.job.model.blocks(stage.first, stage.last)
+                why = f"{where} computes {stage.recomputed} of its {blocks} blocks again"
+                raise refuse(target, f"{why}; it takes all blocks or none")
 
 
 def shard_sizes(target: str, scene: Scene, grid: Grid) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hulk.cost.again import one_count
 from hulk.domain.architecture import Architecture, Family, HeadNorm, Norm, Position
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Optimizer
@@ -29,6 +30,7 @@ _RECOMPUTE = {
     Recompute.ATTENTION: ["--recompute-granularity", "selective"],
     Recompute.FULL: ["--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"],
 }
+_SOME = ["--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers"]
 _PRECISION = {
     Precision.FP32: [],
     Precision.TF32: [],
@@ -51,7 +53,7 @@ mapfile -t arguments < {ARGUMENTS}
 def export(scene: Scene) -> Files:
     """The arguments, one a line, and scripts that start `pretrain_gpt.py` of $MEGATRON with them."""
     grid = grid_of(NAME, scene)
-    check_options(NAME, scene, OFFERS)
+    check_options(NAME, scene, OFFERS, counts=True)
     check_experts(NAME, scene, grid)
     nodes = grid.nodes()
     near = not in_order(nodes) and in_order(grid.nodes(stages_near=True))
@@ -86,14 +88,30 @@ def _parallel(scene: Scene, grid: Grid) -> list[str]:
     if options.expert > 1:
         made += ["--expert-model-parallel-size", str(options.expert), "--moe-token-dispatcher-type", "alltoall"]
     made += ["--micro-batch-size", str(options.microbatch_size), "--global-batch-size", str(scene.job.global_batch)]
-    made += _RECOMPUTE[options.recompute]
+    made += _recompute(scene)
     if options.sequence_parallel:
         made.append("--sequence-parallel")
     if options.shard_optimizer:
         made += ["--use-distributed-optimizer", "--overlap-param-gather"]
+    if options.host_state:
+        made += ["--optimizer-cpu-offload", "--optimizer-offload-fraction", "1.0", "--use-precision-aware-optimizer"]
     if grid.replicas > 1:
         made.append("--overlap-grad-reduce")
     return made
+
+
+def _recompute(scene: Scene) -> list[str]:
+    """What is computed again; of some blocks of a stage, as many on each, or all where it has fewer."""
+    plan = scene.plan
+    if not plan.counts_blocks:
+        return _RECOMPUTE[plan.options.recompute]
+    if plan.options.recompute is not Recompute.FULL:
+        raise refuse(NAME, f"the plan has `recompute: {plan.options.recompute}` for some blocks; it takes all or none")
+    count = one_count(plan, scene.job.model)
+    if count is None:
+        said = ", ".join("all" if stage.recomputed is None else str(stage.recomputed) for stage in plan.stages)
+        raise refuse(NAME, f"stages compute {said} of their blocks again; it takes one number for all")
+    return [*_SOME, str(count)] if count else _RECOMPUTE[Recompute.NONE]
 
 
 def _model(scene: Scene) -> list[str]:

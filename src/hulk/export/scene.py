@@ -29,6 +29,7 @@ class Scene:
     image      the container image of targets that run in containers
     number     counts the jobs that are exported together, from 0
     plain      start ranks one by one, without torchrun
+    gpus       ask a scheduler for GPUs
     chance     random bytes, for keys
     """
 
@@ -42,6 +43,7 @@ class Scene:
     image: str = "hulk"
     number: int = 0
     plain: bool = False
+    gpus: bool = True
     chance: Callable[[int], bytes] = token_bytes
 
     @cached_property

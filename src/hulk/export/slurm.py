@@ -64,9 +64,10 @@ def _component(scene: Scene, group: Group, nodes: dict[str, str]) -> str:
     """The lines of machines that are alike. A machine whose GPUs are all in use is asked for as a whole: its CPUs come
     along then."""
     machines = [scene.machines[node] for node in group.nodes]
-    whole = all(machine.gpus == group.ranks for machine in machines)
+    whole = scene.gpus and all(machine.gpus == group.ranks for machine in machines)
+    gpus = f"--gpus-per-node={group.ranks} " if scene.gpus else ""
     rest = "--exclusive" if whole else f"--cpus-per-task={group.ranks}"
     return (
-        f"#SBATCH --nodes={len(machines)} --ntasks-per-node=1 --gpus-per-node={group.ranks} {rest}\n"
+        f"#SBATCH --nodes={len(machines)} --ntasks-per-node=1 {gpus}{rest}\n"
         f"#SBATCH --nodelist={','.join(nodes[machine.name] for machine in machines)}\n"
     )

@@ -23,6 +23,7 @@ OFFERS = {
     "sync": (Sync.RING,),
     "sharding": (Sharding.NONE, Sharding.GRADIENTS, Sharding.PARAMETERS),
     "expert": (1,),
+    "host_state": (False,),
 }
 """What its config can say of a plan's options."""
 MODULE = "hulk_plan"

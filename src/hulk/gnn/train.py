@@ -38,7 +38,7 @@ class Settings:
     steps: int = 20_000
     parts: int = 8
     rate: float = 1.5e-3
-    decay: float = 0.01
+    decay: float = 0.03
     pairs: int = 60_000
     most: int = 64
     seed: int = 0
@@ -63,9 +63,11 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
 
 
 def with_parts(examples: Sequence[Example], settings: Settings) -> list[Example]:
-    """Examples, each followed by parts of it."""
-    rng = np.random.default_rng([settings.seed, 1])
-    made = (part_of(example, rng) for example in examples for _ in range(settings.parts))
+    """Examples, and after them parts of each, which depend on its seed, not on the others."""
+    made = []
+    for example in examples:
+        rng = np.random.default_rng([settings.seed, 1, example.seed])
+        made += [part_of(example, rng) for _ in range(settings.parts)]
     return [*examples, *(part for part in made if part)]
 
 

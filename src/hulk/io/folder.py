@@ -40,13 +40,13 @@ def write_folder(path: str | Path, files: Mapping[str, tuple[str, int]]) -> None
     made: Path | None = None
     try:
         made = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:64]}.", suffix=".tmp"))
+        for parent in {(made / name).parent for name in files}:
+            parent.mkdir(parents=True, exist_ok=True)
         for name, (text, mode) in files.items():
-            file = made / name
-            file.parent.mkdir(parents=True, exist_ok=True)
             # Opened with its mode: a private file is never readable for others, not even for a moment.
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as opened:
-                opened.write(text)
-            file.chmod(mode)
+            with os.fdopen(os.open(made / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
+                opened.write(text.encode("utf-8"))
+                os.fchmod(opened.fileno(), mode)
         made.chmod(0o755)
         made.rename(target)
         made = None

@@ -12,7 +12,7 @@ from pydantic import FailFast, Field
 
 from hulk.domain.cluster import Cluster, Link, Machine, pair
 from hulk.domain.gpu import GpuType
-from hulk.domain.plan import Plan
+from hulk.domain.plan import Plan, machines_used
 from hulk.io.fields import Entry, Flag, Name, whole
 from hulk.units import Dimension, written
 
@@ -63,12 +63,12 @@ class MadeFor(Entry):
     machines: Annotated[list[MachineFacts], FailFast()] = Field(default_factory=list)
     """The machines that train, those that are alike together."""
     links: Annotated[list[LinkFacts], FailFast()] = Field(default_factory=list)
-    """The links between regions where neighbouring stages are."""
+    """The links between regions where neighbouring stages are, and inside those with stages on several machines."""
 
 
 def made_for(plan: Plan, cluster: Cluster) -> MadeFor:
     """The facts of the machines that the plan uses. The same cluster file always gives the same ones."""
-    used = {stage.machine for job in plan.jobs.values() for p in job.pipelines for stage in p.stages}
+    used = machines_used(plan.jobs.values())
     names = [machine.name for machine in cluster.machines if machine.name in used]
     alike: dict[tuple[object, ...], list[str]] = {}
     for name in names:
@@ -134,14 +134,15 @@ def _link(between: tuple[str, str], link: Link) -> LinkFacts:
 
 
 def _neighbours(plan: Plan, cluster: Cluster) -> set[tuple[str, str]]:
-    """The pairs of regions that stages beside each other are in."""
-    return {
-        pair(cluster.machine(a.machine).region, cluster.machine(b.machine).region)
+    """The pairs of regions that stages beside each other are in, and machines that hold a stage together."""
+    ends = [
+        (a.machine, b.machine)
         for job in plan.jobs.values()
         for pipeline in job.pipelines
         for a, b in pairwise(pipeline.stages)
-        if a.machine != b.machine
-    }
+    ]
+    ends += [its for job in plan.jobs.values() for stage in job.stages for its in pairwise(stage.machines)]
+    return {pair(cluster.machine(a).region, cluster.machine(b).region) for a, b in ends if a != b}
 
 
 def _machine_differences(facts: MadeFor, cluster: Cluster) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from hulk.domain.cluster import Cluster
 from hulk.domain.options import SPACE, Options, Schedule, Sharding, plain_value
-from hulk.domain.plan import JobPlan, Pipeline, Plan, Stage
+from hulk.domain.plan import JobPlan, Part, Pipeline, Plan, Stage
 from hulk.errors import PlanError
 from hulk.io.fields import Entry, Flag, Name, Text, validate, whole
 from hulk.io.files import write_atomic
@@ -43,15 +43,31 @@ ScheduleText = Annotated[
 ]
 
 
-class StageEntry(Entry):
-    """Consecutive layers on some GPUs of one machine."""
+Gpus = Annotated[list[Index], Field(min_length=1, max_length=1024)]
+
+
+class PartEntry(Entry):
+    """GPUs of a further machine that hold a stage."""
 
     machine: Name
     """The machine."""
-    gpus: Annotated[list[Index], Field(min_length=1, max_length=1024)]
+    gpus: Gpus
+    """Its GPUs, as many as the stage has of its first machine."""
+
+
+class StageEntry(Entry):
+    """Consecutive layers on some GPUs of one machine, or of several that are near each other."""
+
+    machine: Name
+    """The machine."""
+    gpus: Gpus
     """Its GPUs, counted from 0; tensor parallel over all of them, or over each `context`-th part of them."""
+    beside: Annotated[list[PartEntry], FailFast(), Field(max_length=1024)] = Field(default_factory=list)
+    """Further machines whose GPUs hold the stage together with these."""
     layers: Annotated[list[Index], Field(min_length=2, max_length=2)]
     """First and last layer, both included, counted from 0."""
+    recomputed: Index | None = None
+    """How many of its blocks, from its first on, are computed again as `recompute` says; left out: all of them."""
 
 
 class PipelineEntry(Entry):
@@ -152,7 +168,7 @@ def save_plan(plan: Plan, path: str | Path, *, cluster: Cluster | str | None = N
 def _job_plan(entry: Any) -> JobPlan:
     pipelines = tuple(
         Pipeline(
-            stages=tuple(Stage(s.machine, tuple(s.gpus), s.layers[0], s.layers[1]) for s in pipeline.stages),
+            stages=tuple(map(_stage, pipeline.stages)),
             microbatches=pipeline.microbatches,
         )
         for pipeline in entry.pipelines
@@ -163,16 +179,25 @@ def _job_plan(entry: Any) -> JobPlan:
     return JobPlan(pipelines, Options(**{**given, "schedule": Schedule.parse(given["schedule"])}))
 
 
+def _stage(entry: StageEntry) -> Stage:
+    beside = tuple(Part(part.machine, tuple(part.gpus)) for part in entry.beside)
+    first, last = entry.layers
+    return Stage(entry.machine, tuple(entry.gpus), first, last, beside, entry.recomputed)
+
+
+def _stage_dict(stage: Stage) -> dict[str, Any]:
+    own, *beside = ({"machine": part.machine, "gpus": list(part.gpus)} for part in stage.parts)
+    made = {**own, **({"beside": beside} if beside else {}), "layers": [stage.first, stage.last]}
+    return made if stage.recomputed is None else made | {"recomputed": stage.recomputed}
+
+
 def _job_dict(plan: JobPlan) -> dict[str, Any]:
     return {
         **{choice.name: plain_value(getattr(plan.options, choice.name)) for choice in SPACE},
         "pipelines": [
             {
                 "microbatches": pipeline.microbatches,
-                "stages": [
-                    {"machine": stage.machine, "gpus": list(stage.gpus), "layers": [stage.first, stage.last]}
-                    for stage in pipeline.stages
-                ],
+                "stages": list(map(_stage_dict, pipeline.stages)),
             }
             for pipeline in plan.pipelines
         ],

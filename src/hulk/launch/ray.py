@@ -34,6 +34,8 @@ _CONNECT = 5.0  # seconds for the head to answer
 _LISTEN = 30.0  # seconds that one question for news takes at most
 _PREFIX = "machine:"
 _HINT = "start one (`ray start --head`), or say where it is: RAY_ADDRESS=HOST:6379"
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # how an HTTP/2 client begins
+_SETTINGS = 4  # the type of the frame that both sides then send
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,10 @@ def _connect(ray: Any) -> None:
     address = os.environ.get("RAY_ADDRESS") or "auto"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal() and host:
-        # Ray itself waits for a minute, and may end the process then.
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise InputError(f"no Ray cluster answers at {address} (RAY_ADDRESS): {why}", hint=_HINT) from None
+        # Ray itself waits for a minute, and may end the process then; or, where others listen, for ever.
+        why = unanswered(host.strip("[]"), int(port))
+        if why is not None:
+            raise InputError(f"no Ray cluster answers at {address} (RAY_ADDRESS): {why}", hint=_HINT)
     import_module("ray.cloudpickle").register_pickle_by_value(keeper)
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -195,14 +195,30 @@ def _connect(ray: Any) -> None:
         signal.signal(signal.SIGTERM, before)  # Ray sets its own
 
 
+def unanswered(host: str, port: int) -> str | None:
+    """Why no Ray cluster can be there; None where one may. Its head speaks gRPC, which is HTTP/2."""
+    try:
+        with socket.create_connection((host, port), _CONNECT) as line:
+            if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+                return None
+            line.sendall(_PREFACE + bytes((0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0)))
+            head = b""
+            while len(head) < 4 and (more := line.recv(4 - len(head))):
+                head += more
+    except TimeoutError:
+        return f"nothing comes from there in {_CONNECT:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if head[3:] == bytes((_SETTINGS,)) else "another program listens there"
+
+
 def _handed(plans: Sequence[JobPlan], cluster: Cluster) -> dict[str, int]:
     """GPUs to ask for: those in use; the whole machine where several jobs are on it, so that each finds its own."""
     found: dict[str, list[set[int]]] = {}
     for plan in plans:
         own: dict[str, set[int]] = {}
-        for pipeline in plan.pipelines:
-            for stage in pipeline.stages:
-                own.setdefault(stage.machine, set()).update(stage.gpus)
+        for part in (part for stage in plan.stages for part in stage.parts):
+            own.setdefault(part.machine, set()).update(part.gpus)
         for machine, numbers in own.items():
             found.setdefault(machine, []).append(numbers)
     return {name: len(sets[0]) if len(sets) == 1 else cluster.machine(name).gpus for name, sets in found.items()}

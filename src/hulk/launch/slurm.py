@@ -25,13 +25,14 @@ _BROKEN = re.compile(r"down|drain|fail|unknown|maint|not_resp|power", re.I)
 
 
 def check_slurm(scenes: Sequence[Scene], needs: Mapping[str, Need]) -> None:
-    """InputError where Slurm is not here; NotReadyError with all nodes that are not as the plan needs them."""
+    """InputError where Slurm is not here; NotReadyError with all nodes that are not as the scenes need them."""
     missing = [name for name in _COMMANDS if shutil.which(name) is None]
     if missing:
         raise InputError(f"--on slurm needs {', '.join(missing)}", hint="launch it where Slurm's commands are")
     nodes = {name: node_name(scenes[0].host(name).node) for name in needs}
     found = _nodes(list(nodes.values()))
-    problems = {name: list(_node_problems(node, found.get(node), needs[name])) for name, node in nodes.items()}
+    gpus = {name: len(need.gpus) if scenes[0].gpus else 0 for name, need in needs.items()}
+    problems = {name: list(_node_problems(node, found.get(node), gpus[name])) for name, node in nodes.items()}
     if any(problems.values()):
         raise NotReadyError(problems, len(needs))
 
@@ -113,7 +114,7 @@ def _nodes(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 
 
-def _node_problems(node: str, found: tuple[str, str] | None, need: Need) -> Iterator[str]:
+def _node_problems(node: str, found: tuple[str, str] | None, wanted: int) -> Iterator[str]:
     if found is None:
         yield f"no node {node!r} in this Slurm: give `node` in the hosts file"
         return
@@ -121,8 +122,8 @@ def _node_problems(node: str, found: tuple[str, str] | None, need: Need) -> Iter
     if _BROKEN.search(state):
         yield f"node {node} is {state}: bring it back, or plan without it"
     gpus = sum(int(count) for count in re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", resources))
-    if gpus < len(need.gpus):
-        yield f"node {node} has {gpus} GPUs for Slurm, the plan needs {len(need.gpus)}: correct gres.conf or plan again"
+    if gpus < wanted:
+        yield f"node {node} has {gpus} GPUs for Slurm, the plan needs {wanted}: correct gres.conf, or --no-gpus"
 
 
 def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -37,11 +37,15 @@ def starts(
     times: int = 0,
     deadline: float = float("inf"),
     own: Deal | None = None,
+    moves: int = 0,
 ) -> list[Deal]:
     """Proposals for a search, refined, which from then on may also order stages as the network would. The likeliest is
     judged before the others are asked for; these are left out where the deadline on the monotonic clock has passed or
-    the search is stopped. `own`: a deal that the search has made before."""
+    the search is stopped. `own`: a deal that the search has made before; `moves`: so many are made with the better of
+    it and the likeliest before the others are asked for. What comes of that, and `own`, are among the answers where
+    they are better than all proposals."""
     judged: list[Deal] = []
+    others = [own] if own else []
     seen: set[bytes] = set()
     for part in in_turn(groups.packed, rng, samples=samples, network=network):
         if not judged and part.apart is not None:
@@ -52,8 +56,17 @@ def starts(
             seen.add(deal.owner.tobytes())
             judged.append(trimmed(groups, groups.judged(deal.owner, deal.recipes)))
             if _is_over(groups, deadline):
-                return _best_first(groups, judged)
-    return refined(groups, network, judged, rng, times=times, deadline=deadline)
+                return _with_better(groups, _best_first(groups, judged), others)
+        if moves:
+            others.append(groups.annealed(min([*judged, *others], key=groups.cost), moves, deadline))
+            moves = 0
+    return _with_better(groups, refined(groups, network, judged, rng, times=times, deadline=deadline), others)
+
+
+def _with_better(groups: GroupSearch, found: list[Deal], others: Sequence[Deal]) -> list[Deal]:
+    """Deals, best first, and before them those others that are better than all of them."""
+    better = [deal for deal in others if groups.cost(deal) < groups.cost(found[0])]
+    return [*sorted(better, key=groups.cost), *found]
 
 
 def _go_by(groups: GroupSearch, apart: Floats, own: Deal | None) -> None:

@@ -6,7 +6,7 @@ most. `hulk.replan.replan` looks for the best plan instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from hulk.errors import InputError, nearest
 from hulk.replan.changes import Changes, changes_of
 from hulk.replan.gpus import keep_gpus
 from hulk.replan.repair import Way, repairs, told
+from hulk.replan.together import plan_repairs
 from hulk.search.job_space import JobSpace, Places
 from hulk.search.request import Request
 from hulk.search.skeleton import skeleton_of
@@ -119,11 +120,22 @@ class _Hand:
         lost = [self.number[name] for name in (own.machines if own else ()) if name in away]
         if own is None or not lost:
             return
-        changes = self.bench.changes(job)
-        ways = repairs(changes, skeleton_of(own, self.request.cluster), lost, ())
-        if not self._best(job.name, changes, ways):
+        if own.spans:
+            found = self._go_on(job, own, away)
+        else:
+            changes = self.bench.changes(job)
+            ways = repairs(changes, skeleton_of(own, self.request.cluster), lost, ())
+            found = self._best(job.name, changes, ways)
+        if not found:
             del self.plans[job.name]
             self.reasons[job.name] = _MOVED
+
+    def _go_on(self, job: Job, own: JobPlan, away: Collection[str]) -> bool:
+        """A job with stages on several machines drops replicas; whether any are left that can go on."""
+        ways = plan_repairs(job, own, self.request.cluster, away, ())
+        if ways:
+            self.how[job.name], self.plans[job.name] = ways[0]
+        return bool(ways)
 
     def give(self, job: Job) -> None:
         """A job takes in the machines that go to it, one after the other, each where it is quickest with it."""
@@ -133,6 +145,9 @@ class _Hand:
                 continue
             if own is None:
                 self.reasons.setdefault(job.name, f"it waits; plan again to let it begin on {machine}")
+                continue
+            if own.spans:
+                self.how[job.name] = f"{machine} is of no use to it as it is cut: plan again"
                 continue
             number, changes = self.number[machine], self.bench.changes(job)
             if number not in changes.space.allowed:
@@ -163,8 +178,8 @@ class _Hand:
             if made is None:
                 raise InputError(f"{name!r} shares machines with other jobs, and there are not GPUs enough for all")
             self.plans[name] = made
-            for stage in made.stages:
-                taken.setdefault(stage.machine, set()).update(stage.gpus)
+            for part in (part for stage in made.stages for part in stage.parts):
+                taken.setdefault(part.machine, set()).update(part.gpus)
 
 
 @dataclass(frozen=True)

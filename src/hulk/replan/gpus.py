@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from hulk.domain.cluster import Cluster
-from hulk.domain.plan import JobPlan, Stage
+from hulk.domain.plan import JobPlan, Part, Stage
 from hulk.replan.matching import match
 
 
@@ -18,28 +18,34 @@ def keep_gpus(
     """The plan with GPU numbers chosen anew, so that many layers are on GPUs that hold them: stages as wide as old ones
     take their GPUs, the others the free ones with most of their layers. None where a machine has too few beside those
     `taken` by other jobs."""
-    stages = plan.slots
+    pieces = _on_machines(plan)
     rows: dict[str, list[int]] = {}
-    for row, stage in enumerate(stages):
-        rows.setdefault(stage.machine, []).append(row)
+    for row, piece in enumerate(pieces):
+        rows.setdefault(piece.machine, []).append(row)
     before: dict[str, list[Stage]] = {}
-    for stage in old.slots if old else ():
-        before.setdefault(stage.machine, []).append(stage)
+    for piece in _on_machines(old) if old else ():
+        before.setdefault(piece.machine, []).append(piece)
     chosen: dict[int, tuple[int, ...]] = {}
     for name, own in rows.items():
         free = set(range(cluster.machine(name).gpus)).difference(taken.get(name, ()))
-        found = _gpus_of([stages[row] for row in own], before.get(name, []), free)
+        found = _gpus_of([pieces[row] for row in own], before.get(name, []), free)
         if found is None:
             return None
         chosen.update(zip(own, found, strict=True))
-    pipelines, row = [], 0
+    parts = iter([Part(piece.machine, chosen[row]) for row, piece in enumerate(pieces)])
+    pipelines = []
     for pipeline in plan.pipelines:
-        slots = len(pipeline.slots(plan.options.chunks))
-        own_gpus = [chosen[row + s % slots] for s in range(len(pipeline.stages))]
-        placed = (replace(stage, gpus=gpus) for stage, gpus in zip(pipeline.stages, own_gpus, strict=True))
+        slots = [[next(parts) for _ in stage.parts] for stage in pipeline.slots(plan.options.chunks)]
+        placed = (stage.with_parts(slots[s % len(slots)]) for s, stage in enumerate(pipeline.stages))
         pipelines.append(replace(pipeline, stages=tuple(placed)))
-        row += slots
     return replace(plan, pipelines=tuple(pipelines))
+
+
+def _on_machines(plan: JobPlan) -> list[Stage]:
+    """A plan's stages, those on the same GPUs once, as each of their machines has them."""
+    return [
+        replace(stage, machine=part.machine, gpus=part.gpus, beside=()) for stage in plan.slots for part in stage.parts
+    ]
 
 
 def _gpus_of(stages: Sequence[Stage], before: Sequence[Stage], free: set[int]) -> list[tuple[int, ...]] | None:

@@ -23,6 +23,7 @@ import numpy as np
 from hulk.domain.cluster import Cluster, Machine, change_cluster, restrict
 from hulk.domain.job import Job
 from hulk.domain.plan import JobPlan, Plan, machines_used
+from hulk.forked import side_by_side
 from hulk.planner import PlanResult, plan_jobs
 from hulk.propose.network import Proposing
 from hulk.replan.answer import Replan, answer
@@ -30,8 +31,8 @@ from hulk.replan.changes import Changes, changes_of
 from hulk.replan.combining import Choice, best_ways
 from hulk.replan.repair import growths, repairs
 from hulk.replan.scene import Option, Scene
+from hulk.replan.together import plan_repairs
 from hulk.search.budget import Effort
-from hulk.search.forked import side_by_side
 from hulk.search.job_space import JobSpace, Places
 from hulk.search.objective import job_cost
 from hulk.search.request import Request
@@ -39,6 +40,7 @@ from hulk.search.skeleton import skeleton_of
 
 # From so many seeds is everything planned anew, on more than a few machines from fewer; so many searches at a time.
 _SEARCHES, _FEW, _SEARCHES_OF_MANY, _SIDE_BY_SIDE = 4, 40, 2, 2
+_LEAST_SEARCH = 0.5  # seconds
 _MOST_JOINED = 4
 _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare machines: those that count most
 
@@ -60,11 +62,13 @@ def replan(
     effort: Effort = Effort(),  # noqa: B008  frozen
     network: Proposing | None = None,
     widely: bool = True,
+    known: Mapping[tuple[str, JobPlan], float] | None = None,
 ) -> Replan:
     """The plan from now on. `request` has the cluster as it was; `plan` has passed `hulk.domain.check` on it. `horizon`
     is the seconds within which a change must pay back. The same seed gives the same answer, unless the time limit cuts
     it short. A `network` proposes where planning anew starts. Not `widely`: jobs are repaired and grow, and
-    those that lost a machine are planned anew, but not everything together, which takes longest."""
+    those that lost a machine are planned anew, but not everything together, which takes longest. `known`: seconds a
+    step of jobs by plans that were played before."""
     lost, joined, cluster = change.lost, change.joined, request.cluster
     left = change_cluster(cluster, lost, joined)
     scene = Scene(
@@ -77,6 +81,7 @@ def replan(
         compute=request.compute,
         engine=request.engine,
         keep_from=request.keep_from,
+        _prices=dict(known or {}),
     )
     stay = scene.option(scene.whole, {})
     assert stay is not None
@@ -85,8 +90,8 @@ def replan(
     if not scene.broken and not joined:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return answer(scene, stay, (), f"{what}: nothing changes")
-    planner = _Replanner(scene, effort, network)
-    best = planner.best(stay, widely=widely)
+    planner = _Replanner(scene, effort, network, widely=widely)
+    best = planner.best(stay)
     note = "" if best.how or scene.broken else "nothing changes: no change pays back within the horizon"
     return answer(scene, best, planner.tried, note)
 
@@ -94,8 +99,9 @@ def replan(
 class _Replanner:
     """The ways to go on, tried one after the other; `tried` keeps the whole plans that were looked at."""
 
-    def __init__(self, scene: Scene, effort: Effort, network: Proposing | None) -> None:
+    def __init__(self, scene: Scene, effort: Effort, network: Proposing | None, *, widely: bool) -> None:
         self.scene = scene
+        self.widely = widely
         self.effort = effort
         self.deadline = time.monotonic() + effort.time_limit
         self.network = network
@@ -112,16 +118,21 @@ class _Replanner:
         by_cost = sorted(scene.jobs, key=lambda job: -job_cost(job, scene.before[job.name]))
         self.weighty = {job.name for job in by_cost[:_MOST_ANEW]}
 
+    @property
+    def _left(self) -> float:
+        """Seconds until the time is up."""
+        return self.deadline - time.monotonic()
+
     def changes(self, job: str) -> Changes:
         """What can be done to a job's pipelines; made when it is asked for, since tables take a while."""
         if job not in self._changes:
             self._changes[job] = changes_of([self.spaces[job]])[0]
         return self._changes[job]
 
-    def best(self, stay: Option, *, widely: bool) -> Option:
+    def best(self, stay: Option) -> Option:
         """The best of all ways; not `widely`, of those that leave most as it is."""
         first = self.grow(self.repair(stay))
-        self.keep([first, *(self.together() if widely else ())])
+        self.keep([first, *(self.together() if self.widely else ())])
         self.keep(self.joined())
         return min((first, *self.tried), key=_rank)
 
@@ -133,26 +144,36 @@ class _Replanner:
     def repair(self, option: Option) -> Option:
         """Every job that lost a machine goes on as well as it can, the weightiest first; or it waits."""
         for job in self.scene.broken:
-            space, old = self.spaces[job.name], self.scene.plan.jobs[job.name]
             spare = self.scene.spare(option)
-            number = self.scene.number
-            lost = [number[name] for name in old.machines if name in self.scene.lost]
-            free = [number[name] for name in spare]
-            ways = repairs(self.changes(job.name), skeleton_of(old, self.scene.every), lost, free)
-            options = [self.scene.with_job(option, job, space.plan(made)[0], how) for how, made in ways]
+            options = [self.scene.with_job(option, job, made, how) for how, made in self._repairs(job, spare)]
             options.append(self._anew(option, job, spare))
             found = [made for made in options if made is not None]
             self.tried += found
             option = min([option, *found], key=_rank)
         return option
 
+    def _repairs(self, job: Job, spare: Sequence[str]) -> list[tuple[str, JobPlan]]:
+        """Small changes with which a job goes on without the machines that it lost."""
+        scene, old = self.scene, self.scene.plan.jobs[job.name]
+        if old.spans:
+            return plan_repairs(job, old, scene.every, scene.lost, spare)
+        lost = [scene.number[name] for name in old.machines if name in scene.lost]
+        free = [scene.number[name] for name in spare]
+        ways = repairs(self.changes(job.name), skeleton_of(old, scene.every), lost, free)
+        return [(how, self.spaces[job.name].plan(made)[0]) for how, made in ways]
+
     def grow(self, option: Option) -> Option:
         """Spare machines go where they help the objective most, moving included, as long as they do."""
         rng = np.random.default_rng(self.effort.seed)
         order = sorted(self.scene.jobs, key=lambda job: -job_cost(job, option.seconds.get(job.name)))
         settled: set[str] = set()
-        while (spare := self.scene.spare(option)) and time.monotonic() < self.deadline:
-            found = [made for job in order if job.name not in settled for made in self._grown(option, job, spare, rng)]
+        while (spare := self.scene.spare(option)) and self._left > 0:
+            found = [
+                made
+                for job in order
+                if job.name not in settled and self._left > 0
+                for made in self._grown(option, job, spare, rng)
+            ]
             self.tried += [made for _, made in found]
             name, best = min(found, key=lambda entry: entry[1].rank, default=("", option))
             if best.rank >= option.rank:
@@ -183,11 +204,11 @@ class _Replanner:
         """The job with more machines, in several ways."""
         own, space = option.plans.get(job.name), self.spaces[job.name]
         made: list[Option | None] = []
-        if own is not None:
+        if own is not None and not own.spans:
             free = [self.scene.number[name] for name in spare]
             ways = growths(self.changes(job.name), skeleton_of(own, self.scene.every), free, rng)
             made = [self.scene.with_job(option, job, space.plan(grown)[0], how) for how, grown in ways]
-        if own is None or job.name in self.weighty:
+        if (own is None or job.name in self.weighty) and self._left > _LEAST_SEARCH:
             made.append(self._anew(option, job, spare))
         yield from ((job.name, found) for found in made if found is not None)
 
@@ -247,7 +268,7 @@ class _Replanner:
     def _plan(self, cluster: Cluster, jobs: Sequence[Job]) -> Mapping[str, JobPlan]:
         """Some jobs on some machines, with a part of the effort."""
         effort = replace(self.effort, evaluations=self.effort.evaluations // 4)
-        return self._search(cluster, jobs, effort, 0.3)().plan.jobs
+        return self._search(cluster, jobs, effort, 0.3 if self.widely else 0.8)().plan.jobs
 
     def _plans(self, jobs: Sequence[Job], count: int) -> list[Mapping[str, JobPlan]]:
         """All jobs on all machines from several seeds, two side by side at a time; no more when time is short."""
@@ -258,7 +279,7 @@ class _Replanner:
                 self._search(self.scene.left, jobs, self.effort.beside(i), 1.0)
                 for i in range(first, min(first + _SIDE_BY_SIDE, count))
             )
-            found += side_by_side(own, others, stop=lambda: False)
+            found += side_by_side(own, others)
             now = time.monotonic()
             if any(result.hurried for result in found) or 2 * now - begin > self.deadline:
                 break
@@ -268,7 +289,7 @@ class _Replanner:
         """A search that has a share of the time that is left."""
         scene = self.scene
         request = Request(cluster, tuple(jobs), scene.compute, scene.engine, keep_from=scene.keep_from)
-        limit = max(share * (self.deadline - time.monotonic()), 0.5)
+        limit = max(share * self._left, _LEAST_SEARCH)
         return partial(plan_jobs, request, replace(effort, time_limit=limit), network=self.network)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from hulk.cost.moving import overlap, shards_held
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
-from hulk.domain.plan import JobPlan
+from hulk.domain.plan import JobPlan, Part, Stage
 from hulk.replan.matching import match
 from hulk.search.job_space import Places
 
@@ -87,12 +87,14 @@ def renamed(plan: JobPlan, names: Mapping[str, str]) -> JobPlan:
     return replace(
         plan,
         pipelines=tuple(
-            replace(
-                pipeline, stages=tuple(replace(s, machine=names.get(s.machine, s.machine)) for s in pipeline.stages)
-            )
+            replace(pipeline, stages=tuple(_renamed(stage, names) for stage in pipeline.stages))
             for pipeline in plan.pipelines
         ),
     )
+
+
+def _renamed(stage: Stage, names: Mapping[str, str]) -> Stage:
+    return stage.with_parts([Part(names.get(part.machine, part.machine), part.gpus) for part in stage.parts])
 
 
 def reordered(job: Job, old: JobPlan, new: JobPlan, lost: Collection[str]) -> JobPlan:

@@ -10,7 +10,7 @@ import numpy as np
 from hulk.replan.changes import Changes
 from hulk.search.job_space import JobSpace
 from hulk.search.shape.arrange import tune
-from hulk.search.skeleton import Skeleton
+from hulk.search.skeleton import Skeleton, Slot
 
 _BEAM = 6
 _MOST_SPARES = 12
@@ -23,7 +23,8 @@ Way = tuple[str, Skeleton]
 
 def repairs(changes: Changes, skeleton: Skeleton, lost: Sequence[int], spare: Iterable[int]) -> list[Way]:
     """Ways to go on without the machines `lost`, one machine after the other: the replicas they were in are dropped,
-    their neighbours take their layers, or a spare machine takes their place. The quickest few; all of them fit."""
+    their neighbours take their layers, or a spare machine takes their place. The quickest few; all of them fit. Where
+    none does, with fewer pipelines, which have more GPUs of each machine."""
     space = changes.space
     free = set(spare) & space.allowed
     beam: list[Way] = [("", skeleton)]
@@ -41,7 +42,22 @@ def repairs(changes: Changes, skeleton: Skeleton, lost: Sequence[int], spare: It
                 replaced = _join(words, f"{{{other}}} takes the place of {{{machine}}}")
                 options.append((replaced, changes.substitute(before, machine, other)))
         beam = _best(space, [(words, made) for words, made in options if made is not None], _BEAM)
-    return _tuned(space, beam)
+    return _tuned(space, beam) or _tuned(space, _best(space, _fewer(changes, skeleton, lost), _BEAM))
+
+
+def _fewer(changes: Changes, skeleton: Skeleton, lost: Sequence[int]) -> list[Way]:
+    """What is left of each chain, in fewer pipelines than there were: their slots share out the machines' GPUs."""
+    space, made = changes.space, dict[Skeleton, str]()
+    for chain in dict.fromkeys(skeleton.chains):
+        places = [slot.machine for slot in chain if slot.machine not in lost]
+        for count in range(1, len(skeleton.chains)):
+            room = {m: space.cluster.machines[m].gpus // (count * places.count(m)) for m in places}
+            ranks = {m: max((d for d in space.degrees if d <= room[m]), default=0) for m in places}
+            slots = tuple(Slot(m, ranks[m]) for m in places if ranks[m])
+            if slots:
+                words = f"in {count} pipeline{'s' if count > 1 else ''} instead of {len(skeleton.chains)}"
+                made[Skeleton((slots,) * count, skeleton.options)] = words
+    return [(words, each) for each, words in made.items()]
 
 
 def growths(changes: Changes, skeleton: Skeleton, spare: Iterable[int], rng: np.random.Generator) -> list[Way]:

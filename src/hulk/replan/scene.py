@@ -225,7 +225,7 @@ class Scene:
             made = own if name in kept else keep_gpus(own, self.plan.jobs.get(name), self.every, taken)
             if made is None:
                 return None
-            for stage in made.stages:
-                taken.setdefault(stage.machine, set()).update(stage.gpus)
+            for part in (part for stage in made.stages for part in stage.parts):
+                taken.setdefault(part.machine, set()).update(part.gpus)
             placed[name] = made
         return placed

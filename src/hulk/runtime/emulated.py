@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -32,8 +33,11 @@ def stage_times(prepared: Prepared, row: int) -> StageTimes:
     """The price's times of a stage; `row` counts the stages of all pipelines."""
     encoded, durations = prepared.encoded, prepared.durations
     first, last = int(encoded.first[row]), int(encoded.last[row])
-    table = prepared.book.tables.backward[encoded.kind[row]]
-    layers = [float(table[i + 1] - table[i]) for i in range(first, last + 1)]
+    tables, kind, kept = prepared.book.tables, encoded.kind[row], int(encoded.kept[row])
+    each = np.diff(tables.backward[kind])[first : last + 1]
+    if kept:
+        each[-kept:] = np.diff(tables.kept[len(tables.update) + kind])[last + 1 - kept : last + 1]
+    layers = each.tolist()
     total = float(durations.backward[row])
     scale = total / sum(layers) if sum(layers) > 0 else 0.0
     backward = tuple(seconds * scale for seconds in layers)

@@ -7,6 +7,9 @@ before it is under way, and those of later phases before the first. A sum then t
     pair    latency + size / bandwidth: both send everything at once
     ring    2 (n − 1) × (latency + size / n / bandwidth)
     chain   inside a region, in pieces: towards its first rank and, when the sum is complete, back
+
+A rank has its sum when the last part of it has come. What it sends may still be leaving then: the next bucket does not
+wait for that, which goes over another link as a rule.
 """
 
 from __future__ import annotations
@@ -17,8 +20,6 @@ from itertools import combinations, pairwise
 import torch
 import torch.distributed as dist
 
-from hulk.cost.compiled import plain
-from hulk.cost.sync import chain_pieces
 from hulk.runtime.buckets import Route
 from hulk.runtime.entries import SYNC, Key, Ranks
 from hulk.runtime.messages import Message, Messages
@@ -29,7 +30,8 @@ _TO_FIRST, _BETWEEN, _GATHER, _BACK, _WEIGHTS, _PHASES = range(6)
 
 
 class Exchange:
-    """One rank's part in the sum of one bucket of `elements` fp32 numbers; `index` tells buckets apart."""
+    """One rank's part in the sum of one bucket of `elements` fp32 numbers; `index` tells buckets apart. `sent` is what
+    may still be leaving when the sum is there; somebody has to wait for it."""
 
     def __init__(
         self, route: Route, elements: int, *, index: int, rank: int, groups: Groups, messages: Messages
@@ -38,6 +40,7 @@ class Exchange:
         self._groups, self._messages = groups, messages
         self._chain: list[Message] = []
         self._ring: list[Message] = []
+        self.sent: list[Message] = []
 
     def post(self) -> None:
         """Post the receives that come first."""
@@ -52,27 +55,31 @@ class Exchange:
             before = between[between.index(self._rank) - 1]
             self._ring = [self._receive(part, before, between, _BETWEEN) for _ in range(others)]
 
-    def run(self, buffer: torch.Tensor) -> None:
-        """Add up `buffer` in place."""
+    def run(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The sum; `buffer` is this rank's part, and nobody else's to change."""
         inside, between = self._route.inside, self._route.between
         back = [] if inside is None else self._expect_back(buffer, inside)
         if inside is not None:
             self._towards_first(buffer, inside)
         if between is not None:
             if len(between) == 2:
-                self._swap(buffer, between)
+                buffer = self._swap(buffer, between)
             else:
                 self._go_round(buffer, between)
         if inside is not None:
             self._spread(buffer, inside, back)
         self._chain, self._ring = [], []
+        return buffer
 
     def share(self, parts: Mapping[int, torch.Tensor], ranks: Ranks) -> None:
         """Send this rank's part to all others of `ranks`, and fill in theirs; `parts` is by rank."""
         coming = [self._post(into, source, ranks, _WEIGHTS) for source, into in parts.items() if source != self._rank]
         mine = parts.get(self._rank)
         others = [] if mine is None else [rank for rank in ranks if rank != self._rank]
-        _wait([*coming, *(self._send(mine, rank, ranks, _WEIGHTS) for rank in others if mine is not None)])
+        for rank in others:
+            assert mine is not None
+            self._send(mine, rank, ranks, _WEIGHTS)
+        wait_for(coming)
 
     def _part(self, ranks: Ranks) -> int:
         """Numbers in one message between regions: everything where there are two ranks, else an n-th."""
@@ -84,23 +91,25 @@ class Exchange:
     def _post(self, into: torch.Tensor, source: int, ranks: Ranks, phase: int) -> Message:
         return self._messages.receive(into, source, self._groups[SYNC, ranks], tag=self._tag + phase)
 
-    def _send(self, tensor: torch.Tensor, target: int, ranks: Ranks, phase: int) -> Message:
-        return self._messages.send(tensor, target, self._groups[SYNC, ranks], tag=self._tag + phase)
+    def _send(self, tensor: torch.Tensor, target: int, ranks: Ranks, phase: int) -> None:
+        self.sent.append(self._messages.send(tensor, target, self._groups[SYNC, ranks], tag=self._tag + phase))
 
     def _pieces(self, buffer: torch.Tensor) -> Sequence[torch.Tensor]:
+        # Imported where it is needed: it brings the compiler along.
+        from hulk.cost.compiled import plain
+        from hulk.cost.sync import chain_pieces
+
         return buffer.chunk(plain(chain_pieces)(4.0 * self._elements))
 
     def _towards_first(self, buffer: torch.Tensor, ranks: Ranks) -> None:
         at = ranks.index(self._rank)
-        sent = []
         for i, piece in enumerate(self._pieces(buffer)):
             if at + 1 < len(ranks):
                 coming = self._chain[i]
                 coming.wait()
                 piece.add_(coming.tensor)
             if at > 0:
-                sent.append(self._send(piece, ranks[at - 1], ranks, _TO_FIRST))
-        _wait(sent)
+                self._send(piece, ranks[at - 1], ranks, _TO_FIRST)
 
     def _expect_back(self, buffer: torch.Tensor, ranks: Ranks) -> list[Message]:
         """The sum comes straight into the buffer: it comes only after what was there has left."""
@@ -111,22 +120,20 @@ class Exchange:
 
     def _spread(self, buffer: torch.Tensor, ranks: Ranks, back: Sequence[Message]) -> None:
         at = ranks.index(self._rank)
-        sent = []
         for i, piece in enumerate(self._pieces(buffer)):
             if at > 0:
                 back[i].wait()
             if at + 1 < len(ranks):
-                sent.append(self._send(piece, ranks[at + 1], ranks, _BACK))
-        _wait(sent)
+                self._send(piece, ranks[at + 1], ranks, _BACK)
 
-    def _swap(self, buffer: torch.Tensor, ranks: Ranks) -> None:
-        """Two ranks that send each other everything move as many bytes as a ring of two, in one trip instead of two."""
+    def _swap(self, buffer: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+        """Two ranks that send each other everything move as many bytes as a ring of two, in one trip instead of two.
+        The sum is made of what came: the other part is still leaving."""
         peer = ranks[0] if self._rank == ranks[1] else ranks[1]
-        sent = self._send(buffer, peer, ranks, _BETWEEN)
+        self._send(buffer, peer, ranks, _BETWEEN)
         coming = self._ring[0]
         coming.wait()
-        sent.wait()
-        buffer += coming.tensor
+        return coming.tensor.add_(buffer)
 
     def _go_round(self, buffer: torch.Tensor, ranks: Ranks) -> None:
         n, me, part = len(ranks), ranks.index(self._rank), self._part(ranks)
@@ -135,15 +142,13 @@ class Exchange:
         parts = padded.view(n, part)
         before, after = ranks[me - 1], ranks[(me + 1) % n]
         gathered = [self._post(parts[(me - r) % n], before, ranks, _GATHER) for r in range(n - 1)]
-        sent = []
         for r, coming in enumerate(self._ring):
-            sent.append(self._send(parts[(me - r) % n], after, ranks, _BETWEEN))
+            self._send(parts[(me - r) % n], after, ranks, _BETWEEN)
             coming.wait()
             parts[(me - r - 1) % n] += coming.tensor
         for r, coming in enumerate(gathered):
-            sent.append(self._send(parts[(me + 1 - r) % n], after, ranks, _GATHER))
+            self._send(parts[(me + 1 - r) % n], after, ranks, _GATHER)
             coming.wait()
-        _wait(sent)
         if not whole:
             buffer.copy_(padded[: self._elements])
 
@@ -170,6 +175,7 @@ def connect(routes: Iterable[Mapping[int, Route]], everyone: Iterable[Ranks], *,
             dist.recv(torch.zeros(1), src=a, group=group)
 
 
-def _wait(messages: Sequence[Message]) -> None:
+def wait_for(messages: Iterable[Message]) -> None:
+    """Until all of them have left, or have come."""
     for message in messages:
         message.wait()

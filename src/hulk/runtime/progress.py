@@ -28,7 +28,8 @@ LATE = 0.1
 @dataclass(frozen=True)
 class Watched:
     """A job under way; `predicted` is the price's seconds a step, `memory` its bytes of each stage's GPUs, `busy` the
-    seconds of a step that each stage is at work. `network`: whether it runs on the network that the price is for."""
+    seconds of a step that each stage is at work. `network`: whether it runs on the network that the price is for;
+    `compiled`: whether its blocks are compiled, which the price knows nothing of."""
 
     job: Job
     seating: Seating
@@ -36,6 +37,7 @@ class Watched:
     memory: Mapping[tuple[int, int], float]
     busy: Mapping[tuple[int, int], float]
     network: bool
+    compiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,8 @@ class Progress:
                 return f"that is for {kind} on {seat.machine}, this runs on {devices[seat.rank]}"
         if not watched.network and len(watched.seating.machines) > 1:
             return "that is for the cluster's network, this runs inside one computer"
+        if watched.compiled:
+            return "that is for kernels as PyTorch runs them, these blocks are compiled"
         return None
 
     def _close(self, watched: Watched, step: int, parts: Mapping[tuple[int, int], Event]) -> None:

@@ -95,8 +95,10 @@ class RealWork(Work):
             made = StageModule(
                 own,
                 recompute=context.plan.options.recompute,
+                compiled=context.settings.compiled,
                 loss=self._loss if last else None,
                 parts=self._parts,
+                count=part.recomputed,
             )
             made.train(context.settings.dropout)
             found.append(made if self._sharder is None else self._sharder.enclose(made))

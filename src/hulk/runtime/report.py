@@ -18,9 +18,10 @@ STARTED, WAITING, BUILDING, READY = range(4)
 PHASES = ("loads its libraries and files", "waits for the other ranks", "builds its stage", "is ready")
 
 
-LONGEST = 2048
-"""Characters of a line: where several ranks write to one pipe, the system keeps lines of up to 4096 bytes whole
-(PIPE_BUF on Linux). JSON that is longer goes in parts; every character of it is one byte, or two inside a part."""
+LONGEST = 1000
+"""Bytes of a line: where several ranks write to one output, lines of up to 4,096 bytes stay whole on a pipe (PIPE_BUF
+on Linux), and of up to 1,024 by Slurm's srun, which passes on no more at a time. JSON that is longer goes in parts."""
+_PART = (LONGEST - 64) // 2  # every character is one byte of JSON, or two inside a part, which says whose it is besides
 
 
 class Reporter:
@@ -63,5 +64,5 @@ def in_parts(line: str, rank: int) -> list[str]:
     """The lines that a line of JSON goes in: itself, or parts of it, the last of which says so."""
     if len(line) <= LONGEST:
         return [line]
-    starts = range(0, len(line), LONGEST)
-    return [json.dumps({"rank": rank, "part": line[at : at + LONGEST], "last": at == starts[-1]}) for at in starts]
+    starts = range(0, len(line), _PART)
+    return [json.dumps({"rank": rank, "part": line[at : at + _PART], "last": at == starts[-1]}) for at in starts]

@@ -16,7 +16,7 @@ from hulk.domain.cluster import Cluster
 from hulk.domain.gpu import Precision
 from hulk.domain.job import Job
 from hulk.domain.plan import Plan
-from hulk.errors import InfeasibleError, InputError, nearest
+from hulk.errors import InfeasibleError, InputError
 from hulk.runtime.checkpoint import find_checkpoint, read_head
 from hulk.runtime.ending import told_early, undisturbed
 from hulk.runtime.folder import locked, log_folder, prepare_folder, remove_leftovers
@@ -34,6 +34,8 @@ PATIENCE = 10.0
 """How many predicted steps one exchange between ranks may take; a run is also given `SLOWEST` seconds, since what
 computes here may be slower than the plan's GPUs."""
 SLOWEST = 120.0
+COMPILING = 600.0
+"""Seconds that ranks wait longer for each other where their first passes compile blocks."""
 PORTS = 3
 """How many ports are tried for the ranks to meet on: one that was free may be taken before the first rank has it."""
 
@@ -47,13 +49,6 @@ class Workload:
     jobs: Sequence[Job]
     compute: ComputeModel
     files: RunFiles
-
-
-def choose_jobs(plan: Plan, jobs: Sequence[Job], only: str | None) -> list[Job]:
-    """The jobs of a plan that run: all, or the one asked for."""
-    if only is not None and only not in plan.jobs:
-        raise InputError(f"no job {only!r} in this plan", hint=nearest(only, plan.jobs))
-    return [job for job in jobs if job.name in plan.jobs and only in (None, job.name)]
 
 
 def run(
@@ -120,12 +115,14 @@ def watched_of(job: Job, workload: Workload, settings: Settings, *, network: boo
         for p, pipeline in enumerate(price.pipelines)
         for s, stage in enumerate(pipeline)
     }
-    return Watched(job, seat(job_plan), price.step, memory, busy, network=network)
+    seating = seat(job_plan)
+    return Watched(job, seating, price.step, memory, busy, network=network, compiled=settings.compiled)
 
 
 def own_settings(settings: Settings, watched: Watched) -> Settings:
     """A job's own settings: its patience and, where there are checkpoints, its folder for them."""
-    changes: dict[str, object] = {"patience": max(settings.timeout, SLOWEST, PATIENCE * watched.predicted)}
+    patience = max(settings.timeout, SLOWEST, PATIENCE * watched.predicted)
+    changes: dict[str, object] = {"patience": patience + (COMPILING if settings.compiled else 0.0)}
     if settings.checkpoints is not None:
         changes["checkpoints"] = settings.checkpoints / watched.job.name
     return settings.model_copy(update=changes)

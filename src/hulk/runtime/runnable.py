@@ -45,6 +45,8 @@ def check_options(settings: Settings, *, resume: bool, overwrite: bool) -> None:
         raise InputError(
             "an emulated run computes nothing, so there is nothing to save", hint="leave out --checkpoint-dir"
         )
+    if settings.compute is Compute.EMULATED and settings.compiled:
+        raise InputError("an emulated run computes nothing, so there is nothing to compile", hint="leave out --compile")
 
 
 def check_inputs(settings: Settings) -> None:
@@ -116,6 +118,8 @@ def check_runnable(job: Job, plan: JobPlan, settings: Settings) -> None:
             where=where,
             hint="a plan with `context: 1`, or with sharding none or optimizer",
         )
+    if settings.compiled:
+        _check_compiled(plan, where)
     _check_widths(job, plan, where)
     if plan.options.sequence_parallel:
         _check_lengths(job, plan, where)
@@ -146,6 +150,22 @@ def _check_orders(plan: JobPlan, settings: Settings, where: str) -> None:
             where=where,
             hint="a plan with recompute none, attention or full, or with schedule 1f1b",
         )
+
+
+def _check_compiled(plan: JobPlan, where: str) -> None:
+    """What does not go together with compiled blocks: whatever looks at a block's single operations."""
+    options = plan.options
+    unseen = {
+        f"`schedule: {options.schedule}`": options.schedule.splits_backward,
+        f"`recompute: {options.recompute}`": options.recompute is Recompute.OPERATIONS,
+    }
+    for what, is_asked in unseen.items():
+        if is_asked:
+            raise InputError(
+                f"{what} with --compile: it tells a block's operations apart, which a compiled block hides",
+                where=where,
+                hint="leave out --compile, or a plan with schedule 1f1b and recompute none, attention or full",
+            )
 
 
 def _check_widths(job: Job, plan: JobPlan, where: str) -> None:

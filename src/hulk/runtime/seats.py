@@ -101,10 +101,10 @@ class Seating:
 def seat(plan: JobPlan) -> Seating:
     """Give every GPU of a plan its rank."""
     places = [
-        (stage.machine, gpu, p, s, slot)
+        (machine, gpu, p, s, slot)
         for p, pipeline in enumerate(plan.pipelines)
         for s, stage in enumerate(pipeline.slots(plan.options.chunks))
-        for slot, gpu in enumerate(stage.gpus)
+        for slot, (machine, gpu) in enumerate((part.machine, gpu) for part in stage.parts for gpu in part.gpus)
     ]
     order = {machine: i for i, machine in enumerate(dict.fromkeys(place[0] for place in places))}
     places.sort(key=lambda place: (order[place[0]], place[1]))

@@ -60,6 +60,8 @@ class Settings(BaseModel):
     """use the model's dropout; off, a run repeats exactly"""
     precision: Literal["fp32", "bf16"] | None = None
     """fp32 or bf16, instead of the job's"""
+    compiled: Annotated[bool, Field(alias="compile")] = False
+    """have torch.compile make kernels of the blocks; the first step waits for it"""
     compute: Compute = Compute.REAL
     """real, or emulated: wait as long as the plan's GPUs would take"""
     weights: Path | None = None

@@ -34,21 +34,35 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class StageModule(nn.Module):
     """Consecutive layers of a model.
 
-    recompute  what of the layers' activations is thrown away and computed again
+    recompute  what of the blocks' activations is thrown away and computed again
+    count      of how many blocks, from the first on; None: of all
+    compiled   whether torch.compile makes kernels of the blocks
     parts      the ranks that share sequences with this one; None: it has all tokens
     loss       of the last stage: what it makes of logits and labels, and gives instead of the logits. torch's schedule
                holds what a stage gives until its backward pass is done
     """
 
     def __init__(
-        self, layers: Sequence[LayerModule], *, recompute: Recompute, loss: Loss | None, parts: Parts | None = None
+        self,
+        layers: Sequence[LayerModule],
+        *,
+        recompute: Recompute,
+        count: int | None = None,
+        compiled: bool = False,
+        loss: Loss | None,
+        parts: Parts | None = None,
     ) -> None:
         super().__init__()
         self.parts = parts
         self.layers = nn.ModuleList(layers)
         self.loss = loss
-        for layer in layers:
-            layer.around = around_block(recompute) if layer.again else None
+        blocks = [layer for layer in layers if layer.again]
+        for block in blocks[:count]:
+            block.around = around_block(recompute)
+        for block in blocks[len(blocks[:count]) :]:
+            block.keep()
+        if compiled:
+            compile_blocks(blocks)
 
     def forward(
         self, *tensors: torch.Tensor, decoder_ids: torch.Tensor | None = None, labels: torch.Tensor | None = None
@@ -68,6 +82,16 @@ class StageModule(nn.Module):
             assert labels is not None
             return self.loss(flowing[0], labels if parts is None else parts.taken(labels, TOKENS))
         return tuple(t.contiguous() for t in (flowing if parts is None else map(parts.whole, flowing)))
+
+
+def compile_blocks(blocks: Sequence[LayerModule]) -> None:
+    """Have torch.compile make kernels of each block's passes. What wraps a block (recomputation, hooks) stays outside:
+    one compiled function serves all blocks that are alike."""
+    # Blocks that are not alike are compiled one by one; past the limit torch would run them as they are, silently.
+    dynamo: Any = torch._dynamo
+    dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, 2 * len(blocks))
+    for block in blocks:
+        block.run = torch.compile(block.run, dynamic=False)  # type: ignore[method-assign]
 
 
 def _as_needed(flowing: Tensors, divided: DeviceMesh | None, wanted: DeviceMesh | None) -> Tensors:

@@ -17,17 +17,19 @@ import torch
 import torch.distributed as dist
 
 from hulk.runtime import clock as clock_kinds
-from hulk.runtime.buckets import Bucket, Piece, Route, routes, spread_among
+from hulk.runtime.buckets import LARGEST, Bucket, Piece, Route, routes, spread_among
 from hulk.runtime.clock import StageClock
 from hulk.runtime.entries import SLICES, SYNC, Key, Place
-from hulk.runtime.exchange import Exchange, connect
-from hulk.runtime.messages import Messages
+from hulk.runtime.exchange import Exchange, connect, wait_for
+from hulk.runtime.messages import Message, Messages
 from hulk.runtime.seats import Seat
 from hulk.runtime.shards import RowPiece, Shards
 from hulk.runtime.slices import local, local_offset
 from hulk.runtime.store import Store
 
 Pieces = Sequence[Piece | RowPiece]
+AHEAD = 4 * LARGEST
+"""Elements of the receives that are posted ahead, unless two buckets alone have more."""
 
 
 class Cargo(Protocol):
@@ -118,6 +120,7 @@ class GradientSync:
         self._thread = ThreadPoolExecutor(1, "gradient sync") if not self._on_gpu and self._mine else None
         self._sums: Future[None] | None = None
         self._left: dict[str, int] = {}
+        self._leaving: list[Message] = []
 
     def begin(self, passes: Callable[[str], int]) -> None:
         """A step begins, in which a parameter gets its gradient in so many backward passes."""
@@ -154,7 +157,8 @@ class GradientSync:
         self._clock.sync += time.time() - start
 
     def close(self) -> None:
-        """The last step is done: end the thread."""
+        """The last step is done: end the thread when all has left."""
+        self._wait_for_leaving()
         if self._thread is not None:
             self._thread.shutdown(wait=True)
 
@@ -176,6 +180,7 @@ class GradientSync:
                     dist.broadcast(part, src=rank, group=self._groups[SYNC, near])
             else:
                 exchange.share(parts, near)
+                self._leaving += exchange.sent
             for rank, part in parts.items():
                 self._cargo.unload(pieces[rank], part, weights=True)
         for bucket in self._spread:
@@ -189,21 +194,36 @@ class GradientSync:
         self._cargo.unload(bucket.pieces, buffer, weights=weights)
 
     def _run(self) -> None:
-        exchanges = [] if self._on_gpu else self._exchanges()
-        for exchange in exchanges[:1]:
-            exchange.post()
+        self._wait_for_leaving()
+        exchanges, posted = [] if self._on_gpu else self._exchanges(), 0
         for index, ((bucket, route), ready) in enumerate(zip(self._mine, self._ready, strict=True)):
-            for exchange in exchanges[index + 1 : index + 2]:
-                exchange.post()
+            posted = self._post_ahead(exchanges, index, posted)
             ready.wait()
             start = time.time()
             buffer = self._cargo.load(bucket.pieces, weights=False)
             if exchanges:
-                exchanges[index].run(buffer)
+                buffer = exchanges[index].run(buffer)
+                self._leaving += exchanges[index].sent
             else:
                 self._add_up(buffer, route)
             self._cargo.unload(bucket.pieces, buffer, weights=False)
             self._clock.add(clock_kinds.SYNC, start, time.time(), layers=bucket.layers)
+
+    def _wait_for_leaving(self) -> None:
+        """Copies of what the step before sent are held until it has left."""
+        wait_for(self._leaving)
+        self._leaving = []
+
+    def _post_ahead(self, exchanges: Sequence[Exchange], index: int, posted: int) -> int:
+        """Post the receives of the next bucket, and of as many after it as there is room for: a sender waits for word
+        of them, which over a long link is late by its latency. Returns how many are posted by then."""
+        waiting = sum(bucket.elements for bucket, _ in self._mine[index:posted])
+        for (bucket, _), exchange in zip(self._mine[posted:], exchanges[posted:], strict=False):
+            if posted > index + 1 and waiting + bucket.elements > AHEAD:
+                break
+            exchange.post()
+            waiting, posted = waiting + bucket.elements, posted + 1
+        return posted
 
     def _exchanges(self) -> list[Exchange]:
         """All ranks of a bucket number it alike: by its place among all buckets."""

@@ -122,4 +122,4 @@ def _run(title: str, result: BaselineResult, trial: Trial) -> SystemResult:
 
 
 def _workers(plan: JobPlan) -> int:
-    return sum(len(stage.gpus) for stage in plan.slots)
+    return sum(stage.ranks for stage in plan.slots)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from hulk.cost.arrays import SCHEDULE, Encoded, Tables
 from hulk.cost.compiled import inner, lean, maker
 from hulk.cost.sharding import shards_of, shards_of_all
-from hulk.cost.step import stage_memory
+from hulk.cost.step import memory_with_kept, stage_memory
 from hulk.domain.options import ALL_AHEAD
+from hulk.search.least import is_counted, least_kept, most_kept, pass_seconds, sums_on
 
 Ints = NDArray[np.int64]
 
@@ -24,6 +25,8 @@ _NEAR, _NARROW = 1.1, 1e-6  # of the limits: the first to try, over the least th
 def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last: Ints) -> tuple[int, float, float]:
     """Fill pipeline p's stages up to `limit` seconds a microbatch. Returns how many layers found no room, the slowest
     stage's seconds, and the least limit that would fill them otherwise."""
+    if is_counted(tables):
+        return _fill_counted(tables, plan, p, limit, first, last)
     begin, end = plan.starts[p], plan.starts[p + 1]
     layers = tables.cut.shape[0]
     a, slowest, following, of_all = 0, 0.0, np.inf, shards_of_all(plan)
@@ -59,6 +62,50 @@ def fill(tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last:
     return layers - a, slowest, following
 
 
+@inner
+def _fill_counted(
+    tables: Tables, plan: Encoded, p: int, limit: float, first: Ints, last: Ints
+) -> tuple[int, float, float]:
+    """`fill` where every stage computes as few blocks again as its memory asks for (`hulk.search.least`): one that
+    would take too long keeps more of them, as long as there is room."""
+    begin, end = plan.starts[p], plan.starts[p + 1]
+    layers = tables.cut.shape[0]
+    a, slowest, following, of_all = 0, 0.0, np.inf, shards_of_all(plan)
+    for n in range(begin, end):
+        t, room, sends, held = plan.ranks[n], tables.capacity[plan.place[n]], n + 1 < end, plan.warmup[n]
+        shards = of_all if of_all > 0 else shards_of(tables, plan, p, n)
+        sums = sums_on(tables, plan.kind[n])
+        low, high = a - 1, layers - 1 - (end - 1 - n)  # every later stage needs a layer
+        most = high
+        while low < high:  # what is quick enough takes more memory the more layers there are, so halve the range
+            b = (low + high + 1) // 2
+            kept = least_kept(sums, a, b, limit)
+            if kept >= 0 and memory_with_kept(tables, a, b, t, held, sends, shards, kept)[0] <= room:
+                low = b
+            else:
+                high = b - 1
+        if low < most and stage_memory(tables, a, low + 1, t, held, sends, shards)[0] <= room:
+            kept = most_kept(tables, plan, n, a, low + 1, sends, shards)
+            following = min(following, pass_seconds(sums, a, low + 1, kept))
+        if low < a:
+            return layers - a, slowest, following
+        first[n], last[n] = a, low
+        plan.kept[n] = most_kept(tables, plan, n, a, low, sends, shards)
+        slowest = max(slowest, pass_seconds(sums, a, low, plan.kept[n]))
+        a = low + 1
+    return layers - a, slowest, following
+
+
+@lean
+def least_whole(tables: Tables, k: int) -> float:
+    """Seconds that a stage of a kind takes at least for a microbatch of the whole model, however much it holds."""
+    layers = tables.cut.shape[0]
+    if is_counted(tables):
+        return pass_seconds(sums_on(tables, k), 0, layers - 1, layers)
+    whole: float = tables.forward[k, layers] + tables.backward[k, layers]
+    return whole
+
+
 @lean
 def cut(tables: Tables, plan: Encoded, p: int) -> int:
     """Cut pipeline p so that its slowest stage is as fast as possible. Returns how many layers find no room at all."""
@@ -67,9 +114,8 @@ def cut(tables: Tables, plan: Encoded, p: int) -> int:
     layers = tables.cut.shape[0]
     for n in range(begin, end):
         k = plan.kind[n]
-        whole = tables.forward[k, layers] + tables.backward[k, layers]
-        most = max(most, whole)
-        fastest += 1.0 / whole
+        most = max(most, tables.forward[k, layers] + tables.backward[k, layers])
+        fastest += 1.0 / least_whole(tables, k)
     missing, high, _ = fill(tables, plan, p, most, plan.first, plan.last)
     if missing > 0:
         return missing
@@ -84,7 +130,8 @@ def cut(tables: Tables, plan: Encoded, p: int) -> int:
             low = following
         middle = 0.5 * (low + high)
     if not is_filled:
-        fill(tables, plan, p, high, plan.first, plan.last)
+        missing, _, _ = fill(tables, plan, p, high, plan.first, plan.last)
+        return missing
     return 0
 
 
@@ -117,9 +164,12 @@ def cut_by_rules(tables: Tables, plan: Encoded, p: int) -> int:
     if furthest == layers:
         a = layers
         for s in range(stages, 0, -1):
-            plan.last[begin + s - 1] = a - 1
+            n = begin + s - 1
+            plan.last[n] = a - 1
             a = before[s, a]
-            plan.first[begin + s - 1] = a
+            plan.first[n] = a
+            if is_counted(tables):
+                plan.kept[n] = most_kept(tables, plan, n, a, plan.last[n], n + 1 < end, shards_of(tables, plan, p, n))
     return layers - furthest
 
 

@@ -20,7 +20,7 @@ from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.shape.arrange import arrange
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
-from hulk.search.uniform import in_other_orders
+from hulk.search.uniform import best_regular, in_other_orders
 from hulk.search.waiting import why_waiting
 
 # Plans of a job that are played: those that a search takes to be nearly as quick as its best, and so many. More of them
@@ -30,6 +30,8 @@ _NEAR_CROWDED, _MOST_CROWDED = 1.3, 32
 _CROWDED = 1.02
 # What refining brings at most, as far as it was seen: a plan that is behind by more before it stays behind.
 _REFINED = 1.25
+_MOST_REGULAR = 256  # GPUs for which regular plans are tried at the end
+_JOINING = 1.0  # of the time limit until these are
 _REFINING = 0.9  # of the time limit until other shapes and options are no longer refined and played
 
 
@@ -54,6 +56,12 @@ class _Patience:
     until: float
     budget: Budget
 
+    @classmethod
+    def of(cls, budget: Budget, share: float, jobs: int) -> _Patience:
+        """Of what is left until a share of the time limit, that of one of so many jobs."""
+        now = time.monotonic()
+        return cls(now + (budget.until(share) - now) / jobs, budget)
+
     def is_over(self) -> bool:
         """Whether it is up; then the search is a hurried one."""
         over = time.monotonic() > self.until or self.budget.stop()
@@ -75,13 +83,20 @@ def finish(spaces: Sequence[JobSpace], state: State, objective: Objective, budge
     are taken as they are."""
     _place_waiting(spaces, state)
     choices: list[list[_Made]] = []
+    idle = set(range(len(spaces[0].cluster.machines))).difference(state.owner)
     for done, (space, skeleton) in enumerate(zip(spaces, state.skeletons, strict=True)):
-        now = time.monotonic()
-        patience = _Patience(now + (budget.until(_REFINING) - now) / (len(spaces) - done), budget)
-        if skeleton is None or not space.result(skeleton).runs:
-            choices.append([])
+        patience = _Patience.of(budget, _REFINING, len(spaces) - done)
+        runs = skeleton is not None and space.result(skeleton).runs
+        if skeleton is None or not runs:
+            made = []
         else:
-            choices.append(_priced(space, skeleton) if objective.needs_money else _refined(space, skeleton, patience))
+            made = _priced(space, skeleton) if objective.needs_money else _refined(space, skeleton, patience)
+        if not objective.needs_money:
+            machines = skeleton.machines if skeleton and runs else idle & space.allowed
+            more = _regular(space, sorted(machines), _Patience.of(budget, _JOINING, len(spaces) - done))
+            idle -= machines if more else set()
+            made += more
+        choices.append(made)
     chosen = _best_together([space.job for space in spaces], choices, objective)
     plans = {space.job.name: made.plan for space, made in zip(spaces, chosen, strict=True) if made}
     waiting = {
@@ -144,11 +159,22 @@ def _refined(space: JobSpace, skeleton: Skeleton, patience: _Patience) -> list[_
         if patience.is_over():
             break
         made.append(_Made(plan, Outcome(_played(space, plan))))
-    for plan, _ in in_other_orders(space, skeleton)[:_MOST]:
+    ordered = [one for plan in dict.fromkeys((first, found[0][0])) for one in in_other_orders(space, plan)]
+    for plan, _ in sorted(ordered, key=lambda one: one[1])[:_MOST]:
         if patience.is_over():
             break
         made.append(_Made(plan, Outcome(_played(space, plan))))
     return made
+
+
+def _regular(space: JobSpace, machines: Sequence[int], patience: _Patience) -> list[_Made]:
+    """Regular plans of what free searches do not know, where that may pay."""
+    gpus = sum(space.cluster.machines[machine].gpus for machine in machines)
+    if gpus > _MOST_REGULAR or patience.is_over():
+        return []
+    pins = {space.cluster.machines[machine].name for machine in space.pins}
+    plans = [plan for plan in best_regular(space, machines, patience.is_over) if pins.issubset(plan.machines)]
+    return [_Made(plan, Outcome(_played(space, plan))) for plan in plans[:_MOST]]
 
 
 def _others(space: JobSpace, skeleton: Skeleton, crowded: bool, within: float, patience: _Patience) -> list[Skeleton]:

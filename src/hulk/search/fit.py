@@ -6,14 +6,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import FITS, SCHEDULE, TOO_BIG, Durations, Encoded, Tables
+from hulk.cost.arrays import FITS, PARAMETERS, SCHEDULE, SHARD, TOO_BIG, Durations, Encoded, Tables
 from hulk.cost.compiled import constant, inner, kernel, lean
 from hulk.cost.step import stage_durations, step_seconds
-from hulk.cost.sync import buckets_of, is_apart, set_bytes
+from hulk.cost.sync import buckets_of, is_apart, sends_weights, set_bytes
 from hulk.cost.sync_times import gradient_sets
+from hulk.cost.weights import least_weights_end
 from hulk.domain.options import ALL_AHEAD
-from hulk.search.cut import cut, cut_by_rules, same_pipeline, set_warmup
-from hulk.search.refine import refine
+from hulk.search.cut import cut, cut_by_rules, least_whole, same_pipeline, set_warmup
+from hulk.search.least import EACH, UNCOUNTED, is_counted, recompute_least
+from hulk.search.refine import Desk, refine
 from hulk.search.results import CUT_OFF, LACKS, OVER, RUNS, TOO_FULL, TOO_MANY_PIPELINES
 from hulk.search.share import share
 
@@ -32,11 +34,10 @@ def _fastest_pace(tables: Tables, plan: Encoded, p: int) -> float:
     """Microbatches a second that pipeline p does at most, however it is cut: all stages at work all the time, and so
     many on their way as the warm-up allows."""
     begin, end = plan.starts[p], plan.starts[p + 1]
-    layers = tables.cut.shape[0]
     pace, trip, least = 0.0, 0.0, np.inf
     for n in range(begin, end):
         k = plan.kind[n]
-        whole = tables.forward[k, layers] + tables.backward[k, layers]
+        whole = least_whole(tables, k)
         pace += 1.0 / whole
         least = min(least, whole)
         if n + 1 < end and plan.machine[n] != plan.machine[n + 1]:
@@ -71,6 +72,23 @@ def least_seconds(plan: Encoded, out: Durations) -> float:
     return least
 
 
+@inner
+def _least_with_sums(tables: Tables, plan: Encoded, out: Durations, least: float) -> float:
+    """What a step of several replicas takes at least, sums counted that come after the first stages' last backward:
+    their own layers' gradients, then what layers share, which its owner then hands round."""
+    replicas, apart = plan.microbatches.shape[0], is_apart(tables, plan)
+    if not (replicas == 2 and tables.rules.swaps):
+        buckets = buckets_of(tables, set_bytes(tables, 0, out.set_last[0], apart))
+        wire = out.set_seconds[0] - out.set_wait[0]
+        least += out.set_wait[0] + wire / (buckets if tables.rules.overlap_sync else 1.0)
+    if not apart:
+        return least
+    least += out.tie_seconds[0]
+    if sends_weights(tables, 0 < plan.options[SHARD] < PARAMETERS, replicas):
+        return least_weights_end(tables, plan, out, least)
+    return least
+
+
 @kernel
 def fit(
     tables: Tables,
@@ -80,7 +98,7 @@ def fit(
     total: int,
     limit: float,
 ) -> tuple[int, float]:
-    """Cut, share and price. `plan` comes with its slots; first, last, warmup and microbatches are filled in.
+    """Cut, share and price. `plan` comes with its slots; first, last, kept, warmup and microbatches are filled in.
 
     Returns status and value, as `hulk.search.results` has them; OVER as soon as a step is known to take `limit` seconds
     or more.
@@ -98,6 +116,8 @@ def fit(
             pace += _fastest_pace(tables, plan, p)
     if limit < np.inf and total >= limit * pace:
         return OVER, limit
+    for n in range(plan.starts[replicas]):
+        plan.kept[n] = 0
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
         set_warmup(plan, p, total - replicas + 1)
@@ -106,6 +126,7 @@ def fit(
             for i in range(end - begin):
                 plan.first[begin + i] = plan.first[before + i]
                 plan.last[begin + i] = plan.last[before + i]
+                plan.kept[begin + i] = plan.kept[before + i]
             continue
         missing += cut_by_rules(tables, plan, p) if is_ruled else cut(tables, plan, p)
         if missing > 0 and limit < np.inf:  # how far it is from fitting counts only where nothing fits yet
@@ -119,8 +140,14 @@ def fit(
         plan.microbatches[0] = total
     elif not share(plan, out, total):
         return LACKS, TOO_MANY_PIPELINES
+    has_more_room = False
     for p in range(replicas):
+        ahead = plan.warmup[plan.starts[p]]
         set_warmup(plan, p, plan.microbatches[p])
+        has_more_room = has_more_room or plan.warmup[plan.starts[p]] < ahead
+    if has_more_room and is_counted(tables):
+        recompute_least(tables, plan, out, plan.kept[:0], EACH)
+        stage_durations(tables, plan, out)
     stages = plan.starts[replicas]
     is_small = stages > replicas and total * stages * stages <= SMALL
     enough = limit * _REFINING if is_small else limit
@@ -130,17 +157,13 @@ def fit(
     status, sets, _ = gradient_sets(tables, plan, out)
     if status != FITS:
         return LACKS, CUT_OFF
-    if replicas > 1 and not (replicas == 2 and tables.rules.swaps):  # the first layers' gradients are last
-        buckets = buckets_of(tables, set_bytes(tables, 0, out.set_last[0], is_apart(tables, plan)))
-        last = out.set_wait[0] + (out.set_seconds[0] - out.set_wait[0]) / (
-            buckets if tables.rules.overlap_sync else 1.0
-        )
-        if least + last >= enough:
-            return OVER, limit
+    if limit < np.inf and replicas > 1 and _least_with_sums(tables, plan, out, least) >= enough:
+        return OVER, limit
     seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
     if seconds >= enough:
         return OVER, limit  # not its price: refined it might take less
     if is_small:
         # With few microbatches the slowest stage does not decide alone.
-        seconds = refine(tables, plan, out, scratch, seconds, _ONCE)
+        way = EACH if is_counted(tables) else UNCOUNTED
+        seconds = refine(tables, plan, Desk(out, scratch, plan.kept[:0], way), seconds, _ONCE)
     return RUNS, seconds

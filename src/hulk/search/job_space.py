@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from hulk.cost.arrays import Durations, Encoded, Tables, empty_durations
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import Engine
+from hulk.cost.kinds import kind_of
+from hulk.cost.memory import state_of
 from hulk.cost.money import step_money
 from hulk.cost.step import durations, seconds_of
 from hulk.cost.sums import shares
@@ -23,13 +25,15 @@ from hulk.domain.job import Job
 from hulk.domain.options import COLUMN, SPACE, Options, Scope, codes_of
 from hulk.domain.plan import JobPlan
 from hulk.search.fit import fit
-from hulk.search.refine import refine
+from hulk.search.least import ONE, counting
+from hulk.search.refine import Desk, refine
 from hulk.search.results import Result
-from hulk.search.skeleton import Skeleton, to_job_plan
+from hulk.search.skeleton import Skeleton, held_by, to_job_plan
 from hulk.search.written import arrays_of
 
 _LARGE = 256
 _REFINE = 20_000_000
+_ROOMY = 0.3  # of all memory: what takes less leaves room for everything
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Places:
                     machine.network,
                     machine.cards,
                     machine.price,
+                    machine.span,
                 )
             )
             if key not in known:
@@ -111,7 +116,7 @@ class JobSpace:
         self.pins = frozenset(i for i, m in enumerate(cluster.machines) if m.name in pins)
         self.compute = compute
         self.engine = engine
-        self.scope = Scope(job, engine.tried)
+        self.scope = Scope(job, {**engine.tried, "host_state": self._who_holds_state()})
         self._books: dict[tuple[object, ...], Book] = {}
         self._known: dict[Skeleton, Result] = {}
         self._keep = keep
@@ -120,10 +125,14 @@ class JobSpace:
         self._row = np.array(places.of_machine)
         self.evaluations = 0
         self.favourites: dict[tuple[bool, bool], Options] = {}
+        self.regular: list[Skeleton] = []  # the best of each shape, where a search went through all such pipelines
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:
-        """Tensor parallel degrees that divide every layer's heads, ascending."""
+        """Tensor parallel degrees that divide every layer's heads, ascending. Machines that hold stages together do so
+        with all their GPUs."""
+        if all(machine.span for machine in self.cluster.machines):
+            return tuple(sorted({machine.gpus for machine in self.cluster.machines}))
         heads = [layer.head_width for layer in self.job.model.layers if layer.head_width]
         common = 0
         for count in heads:
@@ -144,7 +153,21 @@ class JobSpace:
     @cached_property
     def plainest(self) -> Options:
         """The smallest microbatch, and otherwise nothing special: for what is the same by all options."""
-        return Options(self.microbatches[0])
+        return Options(self.microbatches[0], host_state=min(SPACE[COLUMN["host_state"]].possible(self.scope)))
+
+    def _who_holds_state(self) -> tuple[bool, ...]:
+        """Whether hosts hold the optimizer's state: not where GPUs have room, whose updates are far quicker; always
+        where they have none, if the engine can do it."""
+        offered = self.engine.tried.get("host_state", (False, True))
+        room = sum(
+            self.engine.capacity(host.gpu, host.memory) * host.gpus
+            for host in (self.cluster.machines[i] for i in self.allowed)
+        )
+        each = state_of(self.job, Options(1), self.engine, 1)
+        needed = self.job.model.params * (each.weights + each.gradients + each.optimizer)
+        if True not in offered or needed < _ROOMY * room:
+            return (False,)
+        return (True,) if needed > room else (False, True)
 
     def book(self, options: Options) -> Book:
         """The tables for these options; made once for all that have the same."""
@@ -161,8 +184,9 @@ class JobSpace:
         return self._books[key]
 
     def tables(self, options: Options) -> Tables:
-        """The numbers alone."""
-        return self.book(options).tables
+        """The numbers alone, as searches take them: one number for all stages is found when a plan is finished."""
+        tables = self.book(options).tables
+        return tables._replace(kept=tables.kept[:0]) if self.engine.one_count else tables
 
     @property
     def latency(self) -> NDArray[np.float64]:
@@ -176,7 +200,7 @@ class JobSpace:
         table = np.full((len(self.places.representatives), max(self.degrees) + 1), -1, np.int64)
         for row, machine in enumerate(self.places.representatives):
             for ranks in self.degrees:
-                table[row, ranks] = kinds[machine.gpu.name, ranks]
+                table[row, ranks] = kinds[kind_of(machine, ranks)]
         return table
 
     def encode(self, skeleton: Skeleton) -> Encoded:
@@ -195,6 +219,7 @@ class JobSpace:
             microbatches=np.ones(replicas, np.int64),
             warmup=np.ones(count, np.int64),
             options=np.array(codes_of(skeleton.normal_options)),
+            kept=np.zeros(count, np.int64),
         )
 
     def result(self, skeleton: Skeleton) -> Result:
@@ -231,12 +256,13 @@ class JobSpace:
         found, encoded, out = self._fit(skeleton)
         if not found.runs:
             raise ValueError(f"a plan was asked of a skeleton that does not fit: {skeleton}")
-        scratch = np.zeros((2, len(encoded.machine)))
-        tables = self.tables(skeleton.normal_options)
-        seconds = float(seconds_of(tables, encoded))
+        book = self.book(skeleton.normal_options)
+        way = counting(skeleton.normal_options, self.engine)
+        desk = Desk(out, np.zeros((2, len(encoded.machine))), book.blocks, way)
+        seconds = float(seconds_of(book.tables, encoded))
         rounds = min(rounds, _REFINE // (self._passes(encoded) * len(encoded.machine) ** 2 + 1))
-        if rounds:
-            seconds = float(refine(tables, encoded, out, scratch, seconds, rounds))
+        if rounds or way == ONE:  # one number for all is not known to searches
+            seconds = float(refine(book.tables, encoded, desk, seconds, rounds))
         return self._job_plan(skeleton, encoded), seconds
 
     def dollars(self, skeleton: Skeleton) -> float | None:
@@ -251,8 +277,7 @@ class JobSpace:
         return step_money(self._job_plan(skeleton, encoded), self.cluster, tables, wanted, found.seconds).total
 
     def _job_plan(self, skeleton: Skeleton, encoded: Encoded) -> JobPlan:
-        first, last, microbatches = encoded.first.tolist(), encoded.last.tolist(), encoded.microbatches.tolist()
-        return to_job_plan(skeleton, self._names, first, last, microbatches)
+        return to_job_plan(skeleton, self._names, held_by(encoded, self.job), encoded.microbatches.tolist())
 
     def is_small(self, skeleton: Skeleton) -> bool:
         """Whether refining it takes milliseconds, so that many of its neighbours can be."""

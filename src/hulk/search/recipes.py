@@ -71,6 +71,7 @@ def priced(packed: SearchTables, work: Workspace, job: int, recipe: Ints, limit:
         work.microbatches[:pipelines],
         work.warmup[:stages],
         work.options,
+        work.kept[:stages],
     )
     key = key_of(work.memo, encoded, job)
     status, value = recall(work.memo, key, limit)

@@ -24,11 +24,12 @@ Ints = NDArray[np.int64]
 # The tables that depend on options, and where each stands among them.
 _TABLES = (
     "forward", "backward", "weights", "update", "join", "split", "elsewhere", "whole", "tied", "held_split",
-    "held_whole", "peak_split", "peak_whole", "cut", "gather_fixed", "gather_rate", "alike_until",
+    "held_whole", "peak_split", "peak_whole", "kept", "cut", "gather_fixed", "gather_rate",
+    "alike_until",
 )  # fmt: skip
 (
     _FORWARD, _BACKWARD, _WEIGHTS, _UPDATE, _JOIN, _SPLIT, _ELSEWHERE, _WHOLE, _TIED, _HELD_SPLIT, _HELD_WHOLE,
-    _PEAK_SPLIT, _PEAK_WHOLE, _CUT, _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
+    _PEAK_SPLIT, _PEAK_WHOLE, _KEPT, _CUT, _GATHER_FIXED, _GATHER_RATE, _ALIKE_UNTIL,
 ) = range(len(_TABLES))  # fmt: skip
 _SCALARS = ("state_bytes", "sharded_bytes", "gradient_bytes", "wire_bytes", "weight_bytes", "shared", "context")
 _IN_TABLES = [column for column, choice in enumerate(SPACE) if choice.in_tables]
@@ -240,6 +241,7 @@ def tables_of(packed: SearchTables, job: int, row: Ints) -> Tables:
         values[at[_HELD_WHOLE] : at[_HELD_WHOLE] + n + 1],
         values[at[_PEAK_SPLIT] : at[_PEAK_SPLIT] + n],
         values[at[_PEAK_WHOLE] : at[_PEAK_WHOLE] + n],
+        values[at[_KEPT] : at[_CUT]].reshape(((at[_CUT] - at[_KEPT]) // (n + 1), n + 1)),
         packed.ints[at[_ALIKE_UNTIL] : at[_ALIKE_UNTIL] + n],
         packed.held_until[held : packed.held_at[job + 1]].reshape(((packed.held_at[job + 1] - held) // n, n)),
         values[at[_CUT] : at[_CUT] + n],

@@ -34,6 +34,11 @@ def why_waiting(space: JobSpace, *, alone: bool) -> str:
     if need > have:
         return f"its weights and optimizer state take {format_size(need)}, and {where} have {format_size(have)}"
     tight = _too_large_layer(space)
+    if tight is not None and tight.room <= 0:
+        return (
+            f"{tight.gpu} has no room for anything: what its engine takes and the headroom are all of its memory "
+            f"({format_size(-tight.room)} more than that), so a smaller headroom or GPUs with more memory would help"
+        )
     if tight is not None:
         return (
             f"layer {tight.layer} alone takes {format_size(tight.needs)} of a GPU, {format_size(tight.activations)} of "

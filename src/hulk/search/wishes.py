@@ -80,7 +80,7 @@ def broken_promises(
         outcomes.append(Outcome(found.step, found.money.total) if isinstance(found, JobPrice) else Outcome(None))
     broken = objective.broken(jobs, outcomes)
     for name, own in plan.jobs.items():
-        used = {stage.machine for pipeline in own.pipelines for stage in pipeline.stages}
+        used = set(own.machines)
         broken += [
             f"{name} does not use {machine}, which is pinned to it" for machine in sorted(wishes.pins[name] - used)
         ]

@@ -31,6 +31,7 @@ class Workspace(NamedTuple):
     last: Ints
     microbatches: Ints
     warmup: Ints
+    kept: Ints
     options: Ints  # [F] as compiled code has them
     places: Ints  # [F] where their values stand among those tried
     scratch: Floats
@@ -66,6 +67,7 @@ def make_workspace(packed: SearchTables) -> Workspace:
         last=ints(),
         microbatches=ints(),
         warmup=ints(),
+        kept=ints(),
         options=ints(OPTIONS),
         places=ints(OPTIONS),
         scratch=np.zeros(2 * slots),

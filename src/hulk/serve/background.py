@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import socket
 import threading
 from types import TracebackType
@@ -14,12 +16,24 @@ from hulk.serve.guard import App
 
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 is any that is free. InputError where it cannot."""
+    if not _is_address(host):
+        raise InputError(f"{host!r} is no address", hint="give an address of this machine, such as 127.0.0.1 or ::1")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=256)
     except OSError as error:
         words = f"cannot listen on {host} port {port}: {error.strerror}"
         raise InputError(words, hint="choose another port") from None
+
+
+def _is_address(host: str) -> bool:
+    """An IP address, or what may be a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        labels = host.split(".")
+        return len(host) <= 253 and all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", label) for label in labels)
+    return True
 
 
 def address_of(host: str, sock: socket.socket) -> str:

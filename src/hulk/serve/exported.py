@@ -12,7 +12,7 @@ from hulk.errors import InputError
 from hulk.export import TARGETS
 from hulk.export.whole import Launch, export_jobs
 from hulk.io.hosts_file import HostList
-from hulk.runtime.run import choose_jobs
+from hulk.runtime.choice import choose_jobs
 from hulk.runtime.settings import Settings
 from hulk.serve.messages import Recipe, Source
 from hulk.view.build import Shown

@@ -42,12 +42,14 @@ class History:
         self._lock, self._most = threading.Lock(), most
         try:
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10.0)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute("PRAGMA foreign_keys=ON")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _VERSION):
                 raise InputError(f"a history of another version of Hulk ({found})", where=str(path))
+            if found == 0 and self._db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
+                raise InputError("this database is not Hulk's", where=str(path), hint="name a new file")
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("PRAGMA foreign_keys=ON")
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version={_VERSION}")
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""A running job on the page: what it measures, as it measures it."""
+"""Running jobs on the page: what they measure, as they measure it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 _EVERY = 0.5  # seconds between looks at what a run has told
 
 LiveSource = Callable[[], tuple[int, dict[str, Any]]]
-"""A number that grows with everything that is told, and what has been told so far (`Live` in docs/page.md)."""
+"""A number that grows with everything that is told, and what has been told so far (`Live` in web/src/contract.ts)."""
 
 
 def live_routes(source: LiveSource) -> APIRouter:

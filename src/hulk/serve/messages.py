@@ -66,7 +66,7 @@ class ReplanRequest(Changes):
     """Changes, within which time a new plan must pay back, and how long to look for it."""
 
     horizon: Annotated[str, Field(max_length=40)] = "24 h"
-    seconds: Annotated[float, Field(ge=0.1, le=120)] = 0.8
+    seconds: Annotated[float, Field(ge=0.1, le=120)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 

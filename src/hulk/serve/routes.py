@@ -16,6 +16,7 @@ from hulk.serve.catalogue import bundled_text, catalogue
 from hulk.serve.history import History
 from hulk.serve.limits import Limits
 from hulk.serve.messages import (
+    Case,
     Changes,
     Empty,
     Inputs,
@@ -143,6 +144,12 @@ def plans_routes(server: Server) -> APIRouter:
     async def document(key: Key) -> dict[str, Any]:
         """All that the page shows of a plan."""
         return await asyncio.to_thread(server.history.document, key)
+
+    @router.get("/{key}/inputs")
+    async def sources(key: Key) -> Case:
+        """The cluster and the jobs that the plan was made of, to plan with again."""
+        recipe, _ = await _inputs(server, key)
+        return Case(cluster=recipe.cluster, jobs=recipe.jobs)
 
     @router.delete("/{key}", status_code=204)
     async def remove(key: Key) -> None:

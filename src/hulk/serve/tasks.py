@@ -20,8 +20,11 @@ _KEPT = 256  # tasks that are over and can still be asked about
 _NICE = 10  # long work makes way for what people wait for
 _GRACE = 90.0  # seconds beyond its own limit after which a task is ended
 _ALIVE = 10.0  # seconds between signs of life on a connection where nothing happens
+_GONE = 6.0  # seconds in which a page connects anew; one that does not is closed
 _LANES = {"replan": "short", "timeline": "short", "trace": "long", "plan": "long", "explain": "long", "compare": "long"}
 """What people wait for at once does not stand in line behind long searches."""
+_UNASKED = ("timeline", "explain")
+"""What a page asks for by itself: of no use when it is closed."""
 
 Event = tuple[str, dict[str, Any]]
 Then = Callable[[Any], Awaitable[dict[str, Any] | None]]
@@ -48,6 +51,7 @@ class Task:
     error: dict[str, Any] | None = None
     kill: Callable[[], None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    listeners: int = 0
 
     @property
     def over(self) -> bool:
@@ -132,17 +136,28 @@ class Tasks:
     async def events(self, key: str) -> AsyncIterator[Event | None]:
         """What happens to a task, where it stands first; None where nothing happens for a while."""
         task, last = self.get(key), None
-        while True:
-            changed, now = task.changed, task.event()
-            if now != last:
-                yield now
-                last = now
-            if task.over:
-                return
-            try:
-                await asyncio.wait_for(changed.wait(), _ALIVE)
-            except TimeoutError:
-                yield None
+        task.listeners += 1
+        try:
+            while True:
+                changed, now = task.changed, task.event()
+                if now != last:
+                    yield now
+                    last = now
+                if task.over:
+                    return
+                try:
+                    await asyncio.wait_for(changed.wait(), _ALIVE)
+                except TimeoutError:
+                    yield None
+        finally:
+            task.listeners -= 1
+            if task.kind in _UNASKED and not task.over:
+                asyncio.get_running_loop().call_later(_GONE, self._leave, task)
+
+    def _leave(self, task: Task) -> None:
+        """End what nobody listens to any more."""
+        if task.listeners == 0 and task.id in self._tasks:
+            self.cancel(task.id)
 
     def _count(self) -> None:
         """How many wait before each."""

@@ -1,9 +1,10 @@
-"""A running job as the page shows it: what its steps report, put together as it comes."""
+"""Running jobs as the page shows them: what their steps report, put together as it comes."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from hulk.runtime.progress import StepReport
@@ -13,16 +14,13 @@ _MOST_POINTS = 4000  # of a curve; older ones go
 
 
 class LiveRun:
-    """What is known of a run, told by the thread that follows it and asked for by those that serve the page. Of several
-    jobs, the one named is shown; what the others report is left out."""
+    """What is known of a run, told by the thread that follows it and asked for by those that serve the page."""
 
-    def __init__(self, job: str, steps: int, document: Document | None) -> None:
+    def __init__(self, jobs: Sequence[str], steps: int, document: Document | None) -> None:
         self._lock, self._number = threading.Lock(), 0
-        self._loss: deque[tuple[int, float]] = deque(maxlen=_MOST_POINTS)
-        self._seconds: deque[tuple[int, float]] = deque(maxlen=_MOST_POINTS)
+        self._jobs = {job: _JobRun() for job in jobs}
         self._told: dict[str, Any] = {
-            "job": job, "step": 0, "steps": steps, "state": "starting", "message": "", "predicted": None, "stages": [],
-            "document": document,
+            "steps": steps, "state": "starting", "message": "", "drawn": 0, "document": document,
         }  # fmt: skip
 
     def tell(self, news: StepReport | str) -> None:
@@ -30,10 +28,15 @@ class LiveRun:
         with self._lock:
             if isinstance(news, str):
                 self._told["message"] = news
-            elif news.job == self._told["job"]:
-                self._step(news)
             else:
-                return
+                self._jobs[news.job].tell(news)
+                self._told["state"] = "running"
+            self._number += 1
+
+    def draw(self, document: Document) -> None:
+        """More is known of the plan than at the start."""
+        with self._lock:
+            self._told |= {"document": document, "drawn": self._told["drawn"] + 1}
             self._number += 1
 
     def end(self, state: str, message: str) -> None:
@@ -45,17 +48,30 @@ class LiveRun:
     def __call__(self) -> tuple[int, dict[str, Any]]:
         """How much was told, and all of it (`hulk.serve.live.LiveSource`)."""
         with self._lock:
-            curves = {"loss": list(self._loss), "seconds": list(self._seconds)}
-            return self._number, {**self._told, **curves}
+            return self._number, {
+                **self._told,
+                "jobs": [{"job": name, **job.told()} for name, job in self._jobs.items()],
+            }
 
-    def _step(self, report: StepReport) -> None:
+
+class _JobRun:
+    """What is known of one job."""
+
+    def __init__(self) -> None:
+        self._loss: deque[tuple[int, float]] = deque(maxlen=_MOST_POINTS)
+        self._seconds: deque[tuple[int, float]] = deque(maxlen=_MOST_POINTS)
+        self._last: dict[str, Any] = {"step": 0, "predicted": None, "stages": []}
+
+    def told(self) -> dict[str, Any]:
+        return {**self._last, "loss": list(self._loss), "seconds": list(self._seconds)}
+
+    def tell(self, report: StepReport) -> None:
         if report.loss is not None:
             self._loss.append((report.step, report.loss))
         self._seconds.append((report.step, report.seconds))
         whole = report.seconds or 1.0
-        self._told |= {
+        self._last = {
             "step": report.step,
-            "state": "running",
             "predicted": report.predicted,
             "stages": [
                 {

@@ -23,7 +23,7 @@ from hulk.errors import InputError
 from hulk.io.gpus import load_gpus
 from hulk.io.plan_file import dump_plan
 from hulk.io.profiles import bundled_compute
-from hulk.planner import plan_in_parallel
+from hulk.planner import load_compiled, plan_in_parallel, plan_jobs
 from hulk.propose import bundled_network
 from hulk.replan import Change as Happened
 from hulk.replan import replan
@@ -117,18 +117,23 @@ def _by_hand(
     shown = shown_of(recipe, plan, limits)
     changed_to = changed(recipe, changes, shown.cluster)
     slower = changed_to.recipe.settings != recipe.settings
-    bench = _bench(changed_to.recipe.model_copy(update={"lost": recipe.lost}), limits)
     known = _steps(recipe, json.dumps(plan, sort_keys=True), limits)
     orders = Orders(changed_to.lost, changed_to.moves)
-    found = change_by_hand(shown.plan, bench, orders, shown.cluster if slower else None, known)
+    # With the room that planning leaves, so that it says what planning again would; where that is too much, without.
+    for roomy in (True, False):
+        bench = _bench(changed_to.recipe.model_copy(update={"lost": recipe.lost}), roomy, limits)
+        found = change_by_hand(shown.plan, bench, orders, shown.cluster if slower else None, known)
+        if all(found.after[name] is not None for name, step in found.before.items() if step is not None):
+            break
     return shown, found, changed_to
 
 
 @lru_cache(maxsize=4)
-def _bench(recipe: Recipe, limits: Limits) -> Bench:
-    """What changes by hand need: the same for all that are tried on a cluster."""
+def _bench(recipe: Recipe, roomy: bool, limits: Limits) -> Bench:
+    """What changes by hand need: the same for all that are tried on a cluster. `roomy`: GPUs are not filled to the
+    brim."""
     cluster, jobs = read_recipe(recipe, limits)
-    return Bench(Request(cluster, jobs, bundled_compute(), HULK))
+    return Bench(Request(cluster, jobs, bundled_compute(), PLANNED if roomy else HULK))
 
 
 @lru_cache(maxsize=64)
@@ -210,13 +215,18 @@ def plan_again(recipe: Recipe, plan: JsonObject, request: ReplanRequest, limits:
     widely = request.seconds >= _WIDELY
     if only_links:  # nothing was lost: all jobs are planned anew, and the better of the two plans is kept
         return _anew(changed_to.recipe, before, asked, effort, say)
+    # What a job takes that others are not in the way of is the same before and after, as long as links are.
+    here_before = replace(before, cluster=here)
+    old, same = here_before.price(), here_before.alone()
+    known = {(name, own): its.step for name, own in same if isinstance(its := old.jobs[name], JobPrice)}
     found = replan(
-        before.plan, asked, happened, horizon=horizon, effort=effort, widely=widely,
+        before.plan, asked, happened, horizon=horizon, effort=effort, widely=widely, known=known,
         network=bundled_network() if widely else None,  # to load it takes a tenth of a second
     )  # fmt: skip
     shown = Shown(found.plan, found.cluster, before.jobs, before.compute)
     how = "planned again: " + "; ".join(map(_said, request.changes))
-    return saved(changed_to.recipe, shown, shown.price(), how, Extras(replan=replan_view(found, horizon)))
+    price = shown.price_after(old, known)
+    return saved(changed_to.recipe, shown, price, how, Extras(replan=replan_view(found, horizon)))
 
 
 def _anew(recipe: Recipe, before: Shown, asked: Request, effort: Effort, say: Say) -> JsonObject:
@@ -306,7 +316,11 @@ LONG: Mapping[str, Callable[..., Any]] = {
 
 
 def warm_up(cluster: Cluster, jobs: tuple[Job, ...]) -> None:
-    """Load the compiled code, so that whoever asks first need not wait for it."""
-    from hulk.planner import load_compiled
-
-    load_compiled(Request(cluster, jobs, bundled_compute(), PLANNED).spaces()[0])
+    """Load the compiled code, so that whoever asks first need not wait for it: that of searches, and of what follows
+    when a machine is lost, by doing it once."""
+    request = Request(cluster, jobs, bundled_compute(), PLANNED)
+    load_compiled()
+    plan = plan_jobs(request, Effort(0.2, evaluations=100, workers=1)).plan
+    lost = next(iter(plan.jobs[jobs[0].name].machines))
+    change_by_hand(plan, Bench(request), Orders((lost,)))
+    replan(plan, request, Happened((lost,)), horizon=1e5, effort=Effort(0.1, evaluations=100, workers=1), widely=False)

@@ -14,6 +14,7 @@ from hulk.cost.prepared import Prepared
 from hulk.cost.rolling import Stretch, steady_seconds
 from hulk.cost.traffic import Fabric
 from hulk.domain.cluster import Cluster
+from hulk.domain.joined import joined
 from hulk.errors import InputError
 from hulk.simulate.clock import Clock
 from hulk.simulate.jitter import Jitter
@@ -45,6 +46,7 @@ def simulate(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"job {twice[0]!r} is there twice")
+    cluster = joined(cluster, [one.plan for one in prepared])
     fabric = Fabric(cluster)
     # A generator for each job: a job's jitter does not depend on which others run beside it.
     rngs = [np.random.default_rng([seed, index]) for index in range(len(prepared))]

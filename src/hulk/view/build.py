@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hulk import __version__
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
+from hulk.cost.flat import apart
 from hulk.cost.prepared import Prepared, prepare
 from hulk.cost.price import price_plan
 from hulk.cost.report import JobPrice, PlanPrice, StagePrice
@@ -28,6 +29,7 @@ from hulk.view.document import (
     JobView,
     LinkView,
     MachineView,
+    PartView,
     PipelineView,
     RegionView,
     ReplanView,
@@ -56,6 +58,19 @@ class Shown:
     def price(self) -> PlanPrice:
         """What it takes."""
         return price_plan(self.plan, self.cluster, self.jobs, compute=self.compute, engine=self.engine)
+
+    def alone(self) -> set[tuple[str, JobPlan]]:
+        """The jobs that run and that no other is in the way of, with their plans."""
+        ready = self.prepared()
+        return {(ready[group[0]].job.name, ready[group[0]].plan) for group in apart(ready) if len(group) == 1}
+
+    def price_after(self, old: PlanPrice, same: Collection[tuple[str, JobPlan]]) -> PlanPrice:
+        """The same, where some of it is known: the price of the plan before it changed, and which jobs of it no other
+        was in the way of. Those that are as they were are not priced again."""
+        kept = {name for name, _ in self.alone().intersection(same)}
+        others = {name: own for name, own in self.plan.jobs.items() if name not in kept}
+        new = replace(self, plan=replace(self.plan, jobs=others)).price()
+        return replace(new, jobs={name: (old if name in kept else new).jobs[name] for name in self.plan.jobs})
 
     def prepared(self) -> list[Prepared]:
         """The jobs that can run, with all durations."""
@@ -193,7 +208,8 @@ def owners(plan: Plan, cluster: Cluster, jobs: Sequence[str]) -> list[int]:
     used: dict[str, Counter[int]] = {}
     for name, own in plan.jobs.items():
         for stage in own.slots:
-            used.setdefault(stage.machine, Counter())[jobs.index(name)] += stage.ranks
+            for part in stage.parts:
+                used.setdefault(part.machine, Counter())[jobs.index(name)] += len(part.gpus)
     return [used[machine.name].most_common(1)[0][0] if machine.name in used else -1 for machine in cluster.machines]
 
 
@@ -218,24 +234,25 @@ def _stages(pipeline: Pipeline, chunks: int, priced: Sequence[StagePrice] | None
     made = []
     for s, stage in enumerate(pipeline.stages):
         host, its = cluster.machine(stage.machine), priced[s] if priced else None
-        made.append(
-            StageView(
-                machine=stage.machine,
-                region=host.region,
-                gpu=host.gpu.name,
-                gpus=list(stage.gpus),
-                first=stage.first,
-                last=stage.last,
-                slot=s % slots,
-                forward=its.forward if its else None,
-                backward=its.backward if its else None,
-                send=its.send_latency + its.send_wire if its else None,
-                busy=its.busy if its else None,
-                memory_used=its.memory.used if its else None,
-                memory=host.memory,
-                memory_parts=_memory_parts(its) if its else None,
-            )
+        view = StageView(
+            machine=stage.machine,
+            region=host.region,
+            gpu=host.gpu.name,
+            gpus=list(stage.gpus),
+            first=stage.first,
+            last=stage.last,
+            slot=s % slots,
+            forward=its.forward if its else None,
+            backward=its.backward if its else None,
+            send=its.send_latency + its.send_wire if its else None,
+            busy=its.busy if its else None,
+            memory_used=its.memory.used if its else None,
+            memory=host.memory,
+            memory_parts=_memory_parts(its) if its else None,
         )
+        if stage.beside:
+            view["beside"] = [PartView(machine=part.machine, gpus=list(part.gpus)) for part in stage.beside]
+        made.append(view)
     return made
 
 

@@ -7,9 +7,13 @@ or that JSON has no word for, is null.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import (
+    Any,
+    Literal,
+    NotRequired,  # pydantic wants this one before Python 3.12
+)
 
-from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+from typing_extensions import TypedDict
 
 FORMAT = "view/1"
 """The format and its version."""
@@ -80,10 +84,17 @@ class JobView(TypedDict):
     place: list[str]
 
 
+class PartView(TypedDict):
+    """GPUs of a machine."""
+
+    machine: str
+    gpus: list[int]
+
+
 class StageView(TypedDict):
-    """Layers `first` to `last` on GPUs of a machine. `slot`: which group of GPUs of its pipeline (stages of interleaved
-    pipelines share one). What only a price knows is null where the job cannot run: seconds of one microbatch, the share
-    of the step it is at work, bytes of one GPU."""
+    """Layers `first` to `last` on GPUs of a machine, and of those `beside` it where it is on several. `slot`: which
+    group of GPUs of its pipeline (stages of interleaved pipelines share one). What only a price knows is null where the
+    job cannot run: seconds of one microbatch, the share of the step it is at work, bytes of one GPU."""
 
     machine: str
     region: str
@@ -99,6 +110,7 @@ class StageView(TypedDict):
     memory_used: float | None
     memory: float
     memory_parts: dict[str, float] | None
+    beside: NotRequired[list[PartView]]
 
 
 class PipelineView(TypedDict):

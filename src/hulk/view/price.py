@@ -17,7 +17,7 @@ def over_full(result: PlanPrice, headroom: float = 0.0) -> Iterator[str]:
                 if stage.memory.used > stage.memory.capacity * (1.0 - headroom):
                     needs, has = format_size(stage.memory.used), format_size(stage.memory.capacity)
                     free = f", {headroom:.3g} of it to stay free" if headroom else ""
-                    yield f"{name}: stage {p}.{s} on {stage.machine} needs {needs} of {has}{free}"
+                    yield f"{name}: stage {p}.{s} on {stage.where} needs {needs} of {has}{free}"
 
 
 def price_json(result: PlanPrice, headroom: float = 0.0) -> dict[str, object]:

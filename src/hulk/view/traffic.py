@@ -63,7 +63,7 @@ def traffic_view(
 
 def between_machines(prepared: Prepared) -> Mapping[Ends, Amounts]:
     """What a job moves by pairs of different machines, keys made by `pair`."""
-    fabric = Fabric(prepared.cluster)
+    fabric = Fabric.of([prepared])
     traffic = Traffic(prepared, fabric)
     found: dict[Ends, Amounts] = defaultdict(Amounts)
     machines, row = [stage.machine for stage in prepared.stages], 0

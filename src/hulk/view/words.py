@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from hulk.cost.report import Infeasible, JobPrice, StagePrice
-from hulk.domain.options import words_of
+from hulk.domain.options import COLUMN, SPACE, words_of
 from hulk.text import one_line
 from hulk.units import format_count, format_money, format_size, format_time
 from hulk.view.document import BreakdownPart, JobWords, Words
@@ -99,9 +99,9 @@ def breakdown(price: JobPrice) -> list[BreakdownPart]:
 def groups(plan: JobPlan, cluster: Cluster) -> list[str]:
     """The group by region: "rome: rome-2, rome-4 (20 GPUs)"."""
     used: dict[str, dict[str, int]] = {}
-    for stage in plan.slots:
-        machines = used.setdefault(cluster.machine(stage.machine).region, {})
-        machines[stage.machine] = machines.get(stage.machine, 0) + stage.ranks
+    for part in (part for stage in plan.slots for part in stage.parts):
+        machines = used.setdefault(cluster.machine(part.machine).region, {})
+        machines[part.machine] = machines.get(part.machine, 0) + len(part.gpus)
     return [
         f"{region}: {some(sorted(machines, key=_natural))} ({count(sum(machines.values()), 'GPU')})"
         for region, machines in used.items()
@@ -113,14 +113,18 @@ def options_words(plan: JobPlan) -> str:
     lengths = sorted({len(pipeline.slots(plan.options.chunks)) for pipeline in plan.pipelines})
     long = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     shape = f"{count(len(plan.pipelines), 'pipeline')} of {long} stage{'' if lengths == [1] else 's'}"
-    return ", ".join([shape, *words_of(plan.options, plan.shape)])
+    said, again = words_of(plan.options, plan.shape), SPACE[COLUMN["recompute"]].words(plan.options.recompute)
+    if plan.counts_blocks:
+        said = [f"{words} in some blocks" if words == again else words for words in said]
+    return ", ".join([shape, *said])
 
 
 def alike(price: JobPrice) -> list[list[int]]:
-    """The pipelines in groups of one shape: the same layers on the same GPUs of the same regions."""
+    """The pipelines in groups of one shape: the same layers on the same GPUs of the same regions, as many of their
+    blocks computed again."""
     shapes: dict[tuple[object, ...], list[int]] = {}
     for row, stages in enumerate(price.pipelines):
-        key = tuple((s.region, s.gpu, s.ranks, s.first, s.last) for s in stages)
+        key = tuple((s.region, s.gpu, s.ranks, s.first, s.last, s.recomputed) for s in stages)
         shapes.setdefault(key, []).append(row)
     return list(shapes.values())
 
@@ -144,8 +148,8 @@ def pipeline_lines(plan: JobPlan, price: JobPrice) -> list[str]:
         indent = "  " if len(price.pipelines) > 1 else ""
         slots = len(plan.pipelines[rows[0]].slots(plan.options.chunks))
         lines += [indent + line for line in stage_lines(first, slots)]
-        own = {stage.machine for stage in first}
-        others = dict.fromkeys(s.machine for row in rows[1:] for s in price.pipelines[row] if s.machine not in own)
+        own = {stage.where for stage in first}
+        others = dict.fromkeys(s.where for row in rows[1:] for s in price.pipelines[row] if s.where not in own)
         if others:
             lines.append(f"{indent}the others also on {some(others)}")
     left = sum(len(rows) for rows in shapes[_MOST_SHAPES:])
@@ -159,7 +163,10 @@ def stage_lines(stages: Stages, slots: int) -> list[str]:
     too many lines still, neighbours in one region do. Where stages go round so many slots, a slot has a line."""
     if slots < len(stages):
         rounds = [stages[s::slots] for s in range(slots)]
-        lines = [f"{some([_layers([each]) for each in own])} on {own[0].machine}, {_ranks(own[:1])}" for own in rounds]
+        lines = [
+            f"{some([_layers([each]) for each in own])} on {own[0].where}, {_ranks(own[:1])}{_again(own)}"
+            for own in rounds
+        ]
         left = len(lines) - _MOST_LINES
         return lines if left <= 0 else [*lines[:_MOST_LINES], f"and {count(left, 'stage')} more like these"]
     folded = [list(part) for _, part in groupby(stages, key=lambda stage: stage.machine)]
@@ -169,11 +176,19 @@ def stage_lines(stages: Stages, slots: int) -> list[str]:
 
 
 def _part(stages: Stages) -> str:
-    machines = dict.fromkeys(stage.machine for stage in stages)
+    machines = dict.fromkeys(stage.where for stage in stages)
     if len(machines) == 1:
-        return f"{_layers(stages)} on {stages[0].machine}, {_ranks(stages)}"
+        return f"{_layers(stages)} on {stages[0].where}, {_ranks(stages)}{_again(stages)}"
     gpus = count(sum(stage.ranks for stage in stages), "GPU")
-    return f"{_layers(stages)} in {stages[0].region}, {len(stages)} stages on {some(machines)} ({gpus})"
+    return f"{_layers(stages)} in {stages[0].region}, {len(stages)} stages on {some(machines)} ({gpus}){_again(stages)}"
+
+
+def _again(stages: Stages) -> str:
+    """How many blocks of these stages are computed again, where the plan has such numbers."""
+    counts = [stage.recomputed for stage in stages if stage.recomputed is not None]
+    if not counts:
+        return ""
+    return f", {count(sum(counts), 'block')} recomputed" if sum(counts) else ", nothing recomputed"
 
 
 def _layers(stages: Stages) -> str:
@@ -200,7 +215,7 @@ def tightest(price: JobPrice) -> str:
     stage = min((s for stages in price.pipelines for s in stages), key=lambda s: s.memory.headroom / s.memory.capacity)
     memory = stage.memory
     return (
-        f"tightest on {stage.machine} ({_layers([stage])}): {format_size(memory.used)} of "
+        f"tightest on {stage.where} ({_layers([stage])}): {format_size(memory.used)} of "
         f"{format_size(memory.capacity)} a GPU, {format_size(memory.headroom)} free"
     )
 

@@ -67,7 +67,7 @@ class Serve {
     document.body.append(this.whatifBar.element);
     page.downloads.append(fileMenu(this.catalogue, () => this.steps.place?.plan ?? null, (error) => this.fail(error)));
     page.use({
-      actions: (pick) => (this.document ? actionsFor(pick, this.document, this.whatif?.owner ?? this.document.owner, this.lost, (one) => this.safely(() => this.change([...this.changes, one]))) : null),
+      actions: (pick) => (this.document ? actionsFor(pick, this.document, this.whatif?.owner ?? this.document.owner, this.lost, (...more) => this.safely(() => this.change([...this.changes, ...more]))) : null),
       onDrop: (machine, job) => this.safely(() => this.change([...this.changes, { kind: "move", machine, job }])),
       editable: () => this.document !== null,
       onExplain: null,
@@ -202,10 +202,24 @@ class Serve {
     const document = await get<HulkDocument>(`/api/plans/${encodeURIComponent(plan)}`);
     this.steps.go({ plan, changes: [] });
     this.draw(document, null);
+    void this.useSources(plan, document).catch(() => undefined);
     const how = document.saved?.how || "planned";
     announce(how.charAt(0).toUpperCase() + how.slice(1));
     await this.listPlans();
     void this.complete(plan);
+  }
+
+  /** The controls name what the plan that is shown was made of: whoever plans again begins with that. */
+  private async useSources(plan: string, document: HulkDocument): Promise<void> {
+    type Given = { name?: string | null; text?: string | null };
+    const found = await get<{ cluster: Given; jobs: Given }>(`/api/plans/${encodeURIComponent(plan)}/inputs`);
+    if (this.steps.place?.plan !== plan) return;
+    for (const what of ["cluster", "jobs"] as const) {
+      const { name, text } = found[what];
+      this[what] = typeof text === "string" ? { text } : { name: name ?? "" };
+      if (typeof text === "string") this.workbench.own(what, what === "cluster" ? document.cluster.name : "your jobs");
+      else this.workbench.choose(what === "cluster" ? name ?? "" : this.workbench.cluster, what === "jobs" ? name ?? "" : this.workbench.jobsFile);
+    }
   }
 
   /** Goes to a place of undo and redo. */

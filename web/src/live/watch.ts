@@ -1,8 +1,9 @@
 // Watching a run: its loss, its steps beside what was predicted, and how busy every stage is.
-import type { Live, LiveStage } from "../contract.ts";
+import type { Live, LiveJob, LiveStage } from "../contract.ts";
 import { type Overlay, type Page } from "../page.ts";
 import { announce } from "../ui/announce.ts";
 import { h, percent, refill } from "../ui/dom.ts";
+import { stageKey } from "../timeline/model.ts";
 import { seconds, share } from "../ui/format.ts";
 import { tableView, type TableView } from "../ui/table.ts";
 import { get } from "./api.ts";
@@ -26,44 +27,71 @@ class Watch {
   private readonly times = new Curve("Seconds a step", "live-seconds",
     [{ name: "measured", colour: "--compute" }, { name: "predicted", colour: "--transfer", dashed: true }], seconds);
   private readonly stages = stageTable();
+  private readonly select = h("select", { class: "select", testid: "live-job", "aria-label": "Job that is watched" });
+  private last: Live;
+  private laid = 0;
   private drawn = 0;
 
   constructor(private readonly page: Page, first: Live) {
+    this.last = first;
+    this.select.append(...first.jobs.map(({ job }) => h("option", { value: job }, job)));
+    this.select.addEventListener("change", () => this.curves());
     page.notes.append(h("section", { class: "card watch", testid: "live", "aria-label": "The run" }, this.state, this.loss.element, this.times.element, h("div", { class: "wide" }, this.stages.element)));
-    if (first.document) page.show(first.document, overlay(first));
+    this.draw(first);
     this.show(first);
   }
 
   show(live: Live): void {
-    const last = live.seconds[live.seconds.length - 1]?.[1];
-    const lowest = live.loss[live.loss.length - 1]?.[1];
-    refill(this.state, h("strong", {}, live.job),
-      h("span", {}, `${STATES[live.state]}, step ${live.step.toLocaleString("en-US")}${live.steps === null ? "" : ` of ${live.steps.toLocaleString("en-US")}`}`),
-      lowest === undefined ? null : h("span", {}, `loss ${lowest.toPrecision(4)}`),
-      last === undefined ? null : h("span", {}, `${seconds(last)} a step${live.predicted === null ? "" : `, predicted ${seconds(live.predicted)}`}`),
-      live.message ? h("span", { class: live.state === "failed" ? "refused" : "soft" }, live.message) : null);
-    this.loss.draw([live.loss.map(([step]) => step), live.loss.map(([, loss]) => loss)]);
-    const { predicted } = live;
-    this.times.draw([live.seconds.map(([step]) => step), live.seconds.map(([, time]) => time), live.seconds.map(() => predicted)]);
-    this.stages.update(live.stages);
+    this.last = live;
+    this.curves();
+    if (live.drawn > this.drawn) {
+      this.drawn = live.drawn;
+      void get<Live>("/api/live").then((whole) => this.draw(whole)).catch(() => undefined);
+    }
     // The map is drawn anew at most every second: busy shares do not change faster than people see.
     const now = performance.now();
-    if (now - this.drawn > 1000) {
-      this.drawn = now;
+    if (now - this.laid > 1000 || live.state === "done") {
+      this.laid = now;
       this.page.lay(overlay(live));
     }
+  }
+
+  private draw(live: Live): void {
+    this.drawn = live.drawn;
+    if (live.document) this.page.show(live.document, overlay(live));
+  }
+
+  /** The chosen job's curves and stages. */
+  private curves(): void {
+    const { last: live } = this;
+    const job = live.jobs.find((one) => one.job === this.select.value) ?? live.jobs[0];
+    if (!job) return;
+    const last = job.seconds[job.seconds.length - 1]?.[1];
+    const lowest = job.loss[job.loss.length - 1]?.[1];
+    const { predicted } = job;
+    const choosing = document.activeElement === this.select;
+    refill(this.state, live.jobs.length > 1 ? this.select : h("strong", {}, job.job),
+      h("span", {}, `${STATES[live.state]}, step ${job.step.toLocaleString("en-US")}${live.steps === null ? "" : ` of ${live.steps.toLocaleString("en-US")}`}`),
+      lowest === undefined ? null : h("span", {}, `loss ${lowest.toPrecision(4)}`),
+      last === undefined ? null : h("span", {}, `${seconds(last)} a step${predicted === null ? "" : `, predicted ${seconds(predicted)}`}`),
+      live.message ? h("span", { class: live.state === "failed" ? "refused" : "soft" }, live.message) : null);
+    if (choosing) this.select.focus({ preventScroll: true });
+    this.loss.draw([job.loss.map(([step]) => step), job.loss.map(([, loss]) => loss)]);
+    this.times.draw([job.seconds.map(([step]) => step), job.seconds.map(([, time]) => time), job.seconds.map(() => predicted)]);
+    this.stages.update(job.stages);
   }
 }
 
 function overlay(live: Live): Overlay {
   const sums = new Map<string, { busy: number; n: number }>();
-  for (const stage of live.stages) {
+  for (const stage of live.jobs.flatMap(({ stages }) => stages)) {
     const sum = sums.get(stage.machine) ?? { busy: 0, n: 0 };
     sums.set(stage.machine, { busy: sum.busy + stage.busy, n: sum.n + 1 });
   }
+  const keyed = ({ job, stages }: LiveJob): [string, LiveStage][] => stages.map((stage) => [stageKey(job, stage.pipeline, stage.stage), stage]);
   return {
     whatif: null, lost: new Set(), busy: new Map([...sums].map(([machine, { busy, n }]) => [machine, busy / n])),
-    measured: new Map(live.stages.map((stage) => [`${stage.pipeline}.${stage.stage}`, stage])),
+    measured: new Map(live.jobs.flatMap(keyed)),
   };
 }
 

@@ -3,6 +3,8 @@ import type { Change, WhatIf } from "../contract.ts";
 import { h, refill } from "../ui/dom.ts";
 import { changeWords } from "./steps.ts";
 
+const MOST_CHIPS = 12;
+
 export interface WhatIfActs {
   readonly drop: (index: number) => void;
   readonly keep: () => void;
@@ -30,11 +32,12 @@ export class WhatIfBar {
     if (changes.length === 0) return;
     refill(this.element,
       h("div", { class: "whatif-head" }, h("h3", {}, "What if"),
-        h("ul", { class: "chips" }, ...changes.map((change, index) => h("li", { class: "chip", testid: "change" }, changeWords(change),
-          h("button", { type: "button", "aria-label": `Take back: ${changeWords(change)}`, on: { click: () => this.acts.drop(index) } }, "×")))),
+        h("ul", { class: "chips" }, ...changes.slice(0, MOST_CHIPS).map((change, index) => h("li", { class: "chip", testid: "change" }, changeWords(change),
+          h("button", { type: "button", "aria-label": `Take back: ${changeWords(change)}`, on: { click: () => this.acts.drop(index) } }, "×"))),
+          changes.length > MOST_CHIPS ? h("li", { class: "chip" }, `and ${changes.length - MOST_CHIPS} more`) : null),
         h("div", { class: "group grow" },
           h("button", { type: "button", class: "button quiet", testid: "discard-button", on: { click: this.acts.discard } }, "Discard"), this.keep, this.longer, this.replan)),
-      h("ul", { class: "plain-list whatif-lines", testid: "whatif-lines" },
+      h("ul", { class: "whatif-lines", testid: "whatif-lines" },
         ...(answer ? answer.lines.map((line) => h("li", {}, line)) : [h("li", {}, "…")])));
   }
 

@@ -1,5 +1,6 @@
 // From a cluster, and a plan where there is one, to what the map draws.
 import type { ClusterView, CutView, LinkTraffic, LinkView, MachineView } from "../contract.ts";
+import { partsOf } from "../parts.ts";
 import { bandwidth, bytes, plural, seconds, share } from "../ui/format.ts";
 import type { MapLink, MapMachine, MapRegion, Scene } from "./scene.ts";
 
@@ -22,7 +23,7 @@ export function linkId(a: string, b: string): string {
 export function jobsOnMachines(cut: Readonly<Record<string, CutView>>): Map<string, string[]> {
   const found = new Map<string, string[]>();
   for (const [job, { pipelines }] of Object.entries(cut)) {
-    for (const machine of new Set(pipelines.flatMap((pipeline) => pipeline.stages.map((stage) => stage.machine)))) {
+    for (const machine of new Set(pipelines.flatMap((pipeline) => pipeline.stages.flatMap((stage) => partsOf(stage).map((part) => part.machine))))) {
       found.set(machine, [...(found.get(machine) ?? []), job]);
     }
   }
@@ -53,7 +54,10 @@ function machinesOf(input: SceneInput): Map<string, MapMachine[]> {
 
 function regionAbout(label: string, machines: readonly MapMachine[]): string {
   const counts = new Map<string, number>();
-  for (const machine of machines) counts.set(machine.job ?? "idle", (counts.get(machine.job ?? "idle") ?? 0) + 1);
+  for (const { job, lost } of machines) {
+    const state = lost ? "lost" : job ?? "idle";
+    counts.set(state, (counts.get(state) ?? 0) + 1);
+  }
   return `${label}\n${plural(machines.length, "machine")}\n${[...counts].map(([job, n]) => `${n} ${job}`).join(", ")}`;
 }
 

@@ -37,7 +37,7 @@ export class RegionGlyph {
     this.packed = packDots(this.radii, 1.5 * sizes.unit);
     this.ringRadius = Math.min(34, 9 + 1.7 * Math.sqrt(region.machines.length)) * sizes.unit;
     this.whole = this.buildRing();
-    this.label = s("text", { class: "region-label", "text-anchor": "middle" }, region.label);
+    this.label = s("text", { class: "region-label", "text-anchor": "middle", role: "button", tabindex: "-1", testid: "region-label", "aria-label": region.about }, region.label);
     this.label.style.fontSize = `${sizes.label}px`;
     this.anchor.setAttribute("r", String(2 * sizes.unit));
     this.element = s("g", { class: "region", testid: "region", "data-region": region.name },

@@ -317,9 +317,9 @@ export class WorldMap {
       if (pick?.kind === "region" && (event.target as Element).closest(".ring")) this.enter(pick.name);
       this.options.onPick(pick);
     });
-    spatialKeys(this.svg, ".machine, .ring, .link", (element) => {
+    spatialKeys(this.svg, ".machine, .ring, .link, .region-label.pickable", (element) => {
       const pick = this.pickOf(element);
-      if (pick?.kind === "region") this.enter(pick.name);
+      if (pick?.kind === "region" && element.matches(".ring")) this.enter(pick.name);
       this.options.onPick(pick);
     });
     this.svg.addEventListener("keydown", (event) => {

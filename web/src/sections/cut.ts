@@ -1,5 +1,6 @@
 // How every job is cut: pipelines as rows, stages as blocks, and the terminal's words beside them.
 import type { HulkDocument, JobWords, PipelineView, StageView } from "../contract.ts";
+import { partsOf } from "../parts.ts";
 import { badge } from "../ui/badge.ts";
 import { h, refill, type Child } from "../ui/dom.ts";
 import { bytes, plural, range, seconds, share } from "../ui/format.ts";
@@ -75,7 +76,8 @@ function byRegion(stages: readonly StageView[]): { region: string; stages: { sta
 }
 
 function stageWords(stage: StageView, index: number): string {
-  const parts = [`Stage ${index + 1} on ${stage.machine}, ${stage.gpus.length}×${stage.gpu} (GPU ${stage.gpus.join(", ")}), layers ${range(stage.first, stage.last)}`];
+  const places = partsOf(stage).map((part) => `${part.machine}, ${part.gpus.length}×${stage.gpu} (GPU ${part.gpus.join(", ")})`);
+  const parts = [`Stage ${index + 1} on ${places.join(" and ")}, layers ${range(stage.first, stage.last)}`];
   if (stage.memory_used !== null) parts.push(`${bytes(stage.memory_used)} of ${bytes(stage.memory)} a GPU`);
   if (stage.memory_parts) {
     const largest = Object.entries(stage.memory_parts).filter(([, size]) => size > 0).sort((a, b) => b[1] - a[1]);
@@ -89,11 +91,13 @@ function stageWords(stage: StageView, index: number): string {
 
 function block(stage: StageView, index: number, mark: JobMark, say: (text: string) => void, onMachine: (name: string) => void): HTMLElement {
   const words = stageWords(stage, index);
+  const places = partsOf(stage), more = places.length - 1;
   const used = stage.memory_used === null ? 0 : stage.memory_used / stage.memory;
   const element = h("button", {
     type: "button", class: "stage", testid: "stage", "data-machine-name": stage.machine, title: words,
     on: { click: () => onMachine(stage.machine), pointerenter: () => say(words), focus: () => say(words) },
-  }, h("b", {}, stage.machine), h("span", {}, `${stage.gpus.length}×${stage.gpu}`),
+  }, h("b", {}, more > 0 ? `${stage.machine} +${more}` : stage.machine),
+  h("span", {}, `${places.reduce((sum, part) => sum + part.gpus.length, 0)}×${stage.gpu}`),
   h("span", {}, `${stage.first === stage.last ? "layer" : "layers"} ${range(stage.first, stage.last)}`), bar(used, used > 0.95));
   element.style.setProperty("--job", mark.colour);
   return element;

@@ -1,5 +1,6 @@
 // The panel beside the map: all that is known of what was clicked.
 import type { ClusterView, HulkDocument, JobWords, LinkView, MachineView } from "../contract.ts";
+import { partsOf } from "../parts.ts";
 import { linkId } from "../map/from_document.ts";
 import type { Pick } from "../map/scene.ts";
 import { badge } from "../ui/badge.ts";
@@ -27,7 +28,9 @@ export interface FactsInput {
   readonly owner: readonly number[];
   readonly marks: Marks;
   readonly pick: Pick | null;
-  /** Buttons for a machine or a link, where the page may change things. */
+  /** Machines that are lost in a what-if. */
+  readonly lost: ReadonlySet<string>;
+  /** Buttons for a machine, a region or a link, where the page may change things. */
   readonly actions: (pick: Pick) => HTMLElement | null;
   readonly onPick: (pick: Pick) => void;
 }
@@ -48,7 +51,7 @@ export class Facts {
     }
     const words = pick?.kind === "job" ? input.document?.words.jobs[pick.name] : undefined;
     if (pick?.kind === "job") return refill(this.element, ...jobFacts(input, pick.name, words));
-    if (pick?.kind === "region") return refill(this.element, ...regionFacts(input, pick.name));
+    if (pick?.kind === "region") return refill(this.element, ...regionFacts(input, pick.name, input.actions(pick)));
     refill(this.element, ...overview(input));
   }
 }
@@ -57,11 +60,11 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
   const job = input.document?.jobs[input.owner[index] ?? -1]?.name ?? null;
   const mark = markOf(input.marks, job);
   const stages = Object.entries(input.document?.cut ?? {}).flatMap(([name, cut]) => cut.pipelines.flatMap((pipeline, p) =>
-    pipeline.stages.map((stage, s) => ({ name, p, s, stage })).filter(({ stage }) => stage.machine === machine.name)));
+    pipeline.stages.map((stage, s) => ({ name, p, s, stage })).filter(({ stage }) => partsOf(stage).some((part) => part.machine === machine.name))));
   return [
     h("h2", {}, job ? badge(mark) : null, machine.name),
     factList([
-      ["job", job ?? "idle"],
+      ["job", input.lost.has(machine.name) ? "none: it is lost" : job ?? "idle"],
       ["region", machine.region],
       ["GPUs", `${machine.gpus}×${machine.gpu}`],
       ["memory", `${bytes(machine.memory)} a GPU`],
@@ -75,7 +78,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
         h("h3", {}, `${name}, pipeline ${p + 1}, stage ${s + 1}`),
         factList([
           ["layers", range(stage.first, stage.last)],
-          ["GPUs", stage.gpus.join(", ")],
+          ["GPUs", partsOf(stage).find((part) => part.machine === machine.name)?.gpus.join(", ") ?? ""],
           stage.memory_used !== null && ["memory", h("span", {}, `${bytes(stage.memory_used)} of ${bytes(stage.memory)}`, bar(used ?? 0, (used ?? 0) > 0.95))],
           stage.busy !== null && ["at work", h("span", {}, share(stage.busy), bar(stage.busy))],
           stage.forward !== null && stage.backward !== null && ["microbatch", `${seconds(stage.forward)} forward, ${seconds(stage.backward)} backward`],
@@ -116,7 +119,7 @@ function linkFacts(input: FactsInput, link: LinkView, actions: HTMLElement | nul
   ];
 }
 
-function regionFacts(input: FactsInput, name: string): Child[] {
+function regionFacts(input: FactsInput, name: string, actions: HTMLElement | null): Child[] {
   const region = input.cluster.regions.find((one) => one.name === name);
   const machines = input.cluster.machines.map((machine, index) => ({ machine, index })).filter(({ machine }) => machine.region === name);
   const gpus = machines.reduce((sum, { machine }) => sum + machine.gpus, 0);
@@ -128,10 +131,12 @@ function regionFacts(input: FactsInput, name: string): Child[] {
       ["GPUs", String(gpus)],
       region !== undefined && region.egress > 0 && ["egress", `${money(region.egress * 1e9)} a GB`],
     ]),
+    actions,
     h("ul", { class: "button-list" }, ...shown.map(({ machine, index }) => {
+      const lost = input.lost.has(machine.name);
       const job = input.document?.jobs[input.owner[index] ?? -1]?.name ?? null;
       return h("li", {}, h("button", { type: "button", class: "button quiet", on: { click: () => input.onPick({ kind: "machine", name: machine.name }) } },
-        job ? badge(markOf(input.marks, job)) : null, machine.name, h("span", { class: "soft" }, `${machine.gpus}×${machine.gpu}`)));
+        job ? badge(markOf(input.marks, job)) : null, machine.name, h("span", { class: "soft" }, `${machine.gpus}×${machine.gpu}${lost ? ", lost" : ""}`)));
     })),
     machines.length > shown.length ? h("p", { class: "soft small" }, `and ${machines.length - shown.length} more, in the table of machines`) : null,
   ];

@@ -13,7 +13,7 @@ export class TimelineSection {
   private readonly select = h("select", { class: "select", testid: "timeline-job", "aria-label": "Job of the timeline" });
   private readonly part = h("select", { class: "select", testid: "timeline-part", "aria-label": "Part of the step" },
     h("option", { value: "whole" }, "the whole step"), h("option", { value: "detail" }, "its beginning in detail"));
-  private readonly note = h("span", { class: "soft small" });
+  private readonly note = h("p", { class: "soft small" });
   private readonly tableBox = h("div");
   private readonly key = h("div", { class: "key" });
   private timelines: Record<string, JobTimelineView> = {};
@@ -38,7 +38,7 @@ export class TimelineSection {
     refill(this.select, ...jobs.map((job) => h("option", { value: job }, job)));
     const chosen = jobs.includes(before) ? before : jobs[0]!;
     this.select.value = chosen;
-    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.part, this.key, this.note, this.view.buttons), this.view.element, this.tableBox);
+    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.part, this.key, this.view.buttons), this.note, this.view.element, this.tableBox);
     this.draw(chosen);
   }
 

@@ -5,7 +5,7 @@ import type { LiveStage } from "../contract.ts";
 import { seconds } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { themeColour } from "../ui/theme.ts";
-import { firstAfter, KIND_COLOURS, kindOf, KINDS, shortName, type Kind, type Mix, type Timeline, type View } from "./model.ts";
+import { firstAfter, KIND_COLOURS, kindOf, KINDS, shortName, stageKey, type Kind, type Mix, type Timeline, type View } from "./model.ts";
 
 export interface Geometry {
   readonly width: number;
@@ -152,7 +152,7 @@ export function draw(
       painted = right;
       kind = own;
     }
-    const stage = network ? undefined : measured.get(`${line.source.pipeline}.${line.source.slot}`);
+    const stage = network ? undefined : measured.get(stageKey(timeline.job, line.source.pipeline, line.source.slot));
     if (stage) {
       // Under the name: how much of the time the stage really works, and really waits.
       const wide = labels - 22;

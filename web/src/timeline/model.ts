@@ -159,3 +159,8 @@ function clampView(view: View, length: number): View {
   const from = Math.max(0, Math.min(length - span, view.from));
   return { from, to: from + span };
 }
+
+/** What a stage of a job is known by. */
+export function stageKey(job: string, pipeline: number, stage: number): string {
+  return `${pipeline}.${stage} ${job}`;
+}

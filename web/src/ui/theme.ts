@@ -13,13 +13,16 @@ function remembered(): Theme | null {
   }
 }
 
-export function currentTheme(): Theme {
-  const chosen = document.documentElement.dataset["theme"];
-  if (chosen === "light" || chosen === "dark") return chosen;
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+function currentTheme(): Theme {
+  return document.documentElement.dataset["theme"] === "dark" ? "dark" : "light";
 }
 
 const listeners = new Set<() => void>();
+
+function use(theme: Theme): void {
+  document.documentElement.dataset["theme"] = theme;
+  listeners.forEach((tell) => tell());
+}
 
 /** Canvases read their colours once; they ask here to be told when these change. */
 export function onThemeChange(listener: () => void): void {
@@ -27,9 +30,10 @@ export function onThemeChange(listener: () => void): void {
 }
 
 export function startTheme(): void {
-  const chosen = remembered();
-  if (chosen) document.documentElement.dataset["theme"] = chosen;
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listeners.forEach((tell) => tell()));
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const choice = (): Theme => remembered() ?? (system.matches ? "dark" : "light");
+  use(choice());
+  system.addEventListener("change", () => use(choice()));
 }
 
 export function themeButton(): HTMLButtonElement {
@@ -42,14 +46,12 @@ export function themeButton(): HTMLButtonElement {
   };
   button.addEventListener("click", () => {
     const next: Theme = currentTheme() === "dark" ? "light" : "dark";
-    document.documentElement.dataset["theme"] = next;
     try {
       localStorage.setItem(KEY, next);
     } catch {
       // not remembered, but switched
     }
-    name();
-    listeners.forEach((tell) => tell());
+    use(next);
   });
   name();
   onThemeChange(name);

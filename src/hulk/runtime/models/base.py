@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from hulk.runtime.again import Around
-from hulk.runtime.models.lean import PARTS, project, writes_scores
+from hulk.runtime.models.lean import KEPT, PARTS, project, writes_scores
 from hulk.runtime.parts import Parts
 from hulk.runtime.sequence import join, length
 
@@ -96,6 +96,12 @@ class LayerModule(nn.Module):
     def length(self, tensor: torch.Tensor) -> int:
         """Tokens of the whole of a tensor (samples, tokens, width)."""
         return length(tensor, self.spread)
+
+    def keep(self) -> None:
+        """Have nothing thrown away, whatever other layers do; attention alone is thrown away by the model itself."""
+        self.around = None
+        for module in self.modules():
+            setattr(module, KEPT, True)
 
     def share_with(self, parts: Parts) -> None:
         """Have some tokens of each sequence; its attention gathers the keys and values of the others."""

@@ -13,7 +13,7 @@ from hulk.runtime.models.base import (
     Styles,
     Tensors,
 )
-from hulk.runtime.models.lean import attention_named, writes_scores
+from hulk.runtime.models.lean import attention_named, kept, writes_scores
 
 
 class GptEmbedding(LayerModule):
@@ -85,6 +85,11 @@ class GptNeoBlock(LayerModule):
             local[self._mask_name] = self.mask(length, tensors[0], self.window)
         else:
             local[self._mask_name] = None
+
+    def keep(self) -> None:
+        """See `LayerModule`; this block calls attention itself."""
+        super().keep()
+        self.attend = kept(self.attend)
 
     def divide(self, ranks: int) -> None:
         """This rank's heads."""

@@ -29,6 +29,8 @@ WEIGHED, WEIGHED_AGAIN = "hulk-weighed", "hulk-weighed-again"
 again in backward; with a score matrix, and with one that is computed again."""
 PARTS = "hulk_parts"
 """The attribute of a module that says who shares sequences with it (`hulk.runtime.parts`)."""
+KEPT = "hulk_kept"
+"""The attribute of a module whose attention is not computed again where that of others is."""
 _KEYS = 2  # the dimension of tokens in what attention is given
 _RMS_NORMS = ("LlamaRMSNorm", "T5LayerNorm")
 _TANH_GELUS = ("NewGELUActivation", "FastGELUActivation", "GELUTanh", "PytorchGELUTanh")
@@ -83,6 +85,14 @@ def attention_named(name: str) -> Callable[..., torch.Tensor]:
     return plain if name in (EAGER, WEIGHED, FUSED) else partial(_again, plain)
 
 
+def kept(attention: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The same attention, not computed again in backward."""
+    if isinstance(attention, partial) and attention.func is _again:
+        plain: Callable[..., torch.Tensor] = attention.args[0]
+        return plain
+    return attention
+
+
 def _again(
     attention: Callable[..., torch.Tensor], *given: torch.Tensor, dropout: float = 0.0, **options: Any
 ) -> torch.Tensor:
@@ -92,6 +102,7 @@ def _again(
 
 def _for_transformers(attention: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, None]]:
     """Attention in the form that transformers asks for: the result is (batch, tokens, heads, width)."""
+    alone = kept(attention)
 
     def called(
         module: Any,
@@ -105,7 +116,7 @@ def _for_transformers(attention: Callable[..., torch.Tensor]) -> Callable[..., t
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-        result = attention(
+        result = (alone if getattr(module, KEPT, False) else attention)(
             query,
             key,
             value,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hulk.runtime.models.base import LayerModule, Local, Style, Styles, Tensors, causal_mask
-from hulk.runtime.models.lean import attention_named, project
+from hulk.runtime.models.lean import attention_named, kept, project
 
 
 class T5Embedding(LayerModule):
@@ -84,6 +84,11 @@ class T5EncoderBlock(LayerModule):
         """The position bias."""
         if "encoder bias" not in local:
             local["encoder bias"] = self._bias(self.length(tensors[0]), tensors[0])
+
+    def keep(self) -> None:
+        """See `LayerModule`; this block calls attention itself."""
+        super().keep()
+        self.attend = kept(self.attend)
 
     def divide(self, ranks: int) -> None:
         """This rank's heads."""

@@ -317,6 +317,10 @@ class GroupSearch:
         cool(lambda part, heat: self._improve(deal, best, part, heat), _HEAT, moves, deadline, self.budget, pace=pace)
         return self.combined(best)
 
+    def annealed(self, deal: Deal, moves: int, deadline: float) -> Deal:
+        """What so many moves make of a deal, or as many as there is time for by the deadline on the monotonic clock."""
+        return self._improved(deal.copy(), moves, deadline, Pace(moves, time.monotonic(), deadline))
+
     def combined(self, deal: Deal) -> Deal:
         """A deal made better in place by groups that this search has seen in others."""
         if combine(self.packed, self.archive, deal, _COMBINATIONS, self.draw_seed()) and self._report:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.memory import optimizer_bytes, weight_bytes
+from hulk.cost.kinds import kind_of
+from hulk.cost.memory import state_of
 from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
 from hulk.search.shape.arrange import Found, arrange, base_options, slots_of, tune
@@ -43,7 +44,7 @@ def machine_rates(space: JobSpace) -> Rates:
     per_place = []
     for machine in space.places.representatives:
         ranks = max(t for t in space.degrees if t <= min(8, machine.gpus))
-        kind = kinds[machine.gpu.name, ranks]
+        kind = kinds[kind_of(machine, ranks)]
         seconds = tables.forward[kind, -1] + tables.backward[kind, -1]
         per_place.append(machine.gpus // ranks * work / seconds)
     rates: Rates = np.array(per_place, float)[np.array(space.places.of_machine)]
@@ -51,9 +52,9 @@ def machine_rates(space: JobSpace) -> Rates:
 
 
 def state_bytes(space: JobSpace) -> float:
-    """Bytes of weights, gradients and optimizer state of one replica."""
-    job, gradient = space.job, space.engine.gradient_bytes(space.job.precision)
-    return job.model.params * (weight_bytes(job.precision, gradient) + optimizer_bytes(job.precision, job.optimizer))
+    """Bytes of weights, gradients and, unless hosts hold it, optimizer state of one replica."""
+    each = state_of(space.job, space.plainest, space.engine, 1)
+    return space.job.model.params * (each.weights + each.gradients + each.optimizer)
 
 
 def ways_of(

@@ -14,7 +14,8 @@ from hulk.search.baselines.score import Score, score
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A job that trains. `plan` is None where a system cannot be written as one (tensor parallel over machines)."""
+    """A job that trains. `plan` is None where a system cannot be written as one (tensor parallel over machines that
+    are not alike)."""
 
     plan: JobPlan | None
     seconds: float

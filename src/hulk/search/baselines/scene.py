@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,8 +45,9 @@ class Scene:
     def of(
         cls, cluster: Cluster, jobs: Iterable[Job], *, compute: ComputeModel, engine: Engine, time_limit: float
     ) -> Scene:
-        """Start the clock and prepare a space per job."""
+        """Start the clock and prepare a space per job. What others do computes all blocks again, or none."""
         deadline = time.monotonic() + time_limit
+        engine = replace(engine, counts=())
         jobs, places = tuple(jobs), Places.of(cluster)
         spaces = tuple(JobSpace(job, cluster, places, compute=compute, engine=engine) for job in jobs)
         return cls(cluster, jobs, compute, engine, deadline, spaces)

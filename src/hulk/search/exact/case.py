@@ -87,5 +87,6 @@ def room_for(options: Options, replicas: int, stages: int) -> Room:
         microbatches=np.ones(replicas, np.int64),
         warmup=np.ones(stages, np.int64),
         options=np.array(codes_of(options)),
+        kept=np.zeros(stages, np.int64),
     )
     return Room(plan, empty_durations(stages), np.zeros((2, stages)))

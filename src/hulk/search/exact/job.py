@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
+from hulk.search.exact.alike import alike_modes, solve_alike
 from hulk.search.exact.alone import solve_alone
 from hulk.search.exact.bounds import all_work
 from hulk.search.exact.case import Case, offer_of
@@ -18,6 +19,9 @@ from hulk.search.shape.arrange import arrange
 _WIDER = 1.15  # how much more time is allowed when no plan was found
 _WIDEST = 100  # times the bound: from there on any time
 
+Way = tuple[Callable[[Mode, Case, Lister, float], Known | None], list[tuple[Mode, Case]]]
+"""What finds the best plan of some kind that is faster than so many seconds, and the cases to ask it for."""
+
 
 class JobSolver:
     """A job on one set of machines after the other."""
@@ -25,11 +29,12 @@ class JobSolver:
     def __init__(self, space: JobSpace) -> None:
         self._space = space
         self._modes = modes_of(space)
+        self._alike = alike_modes(space)
         self._lister = Lister(len(space.job.model.layers))
 
     def at_least(self, machines: Sequence[int]) -> float:
         """Seconds below which no plan on these machines can be; inf where there is none."""
-        return min((all_work(case) for _, case in self._cases(self._usable(machines))), default=inf)
+        return _least_work(self._ways(self._usable(machines)))
 
     def solve(self, machines: Sequence[int], limit: float) -> Known:
         """The best plan on these machines, or that none is faster than `limit` seconds."""
@@ -37,14 +42,14 @@ class JobSolver:
         if not usable:
             return Known(inf, None, exact=True)
         best = self._seed(usable, limit)
-        cases = self._cases(usable)
+        ways = self._ways(usable)
         # First only plans close to the bound, then wider and wider: what is looked at grows quickly with the time
         # allowed.
-        ceiling = min(all_work(case) for _, case in cases)
+        ceiling = _least_work(ways)
         widest = _WIDEST * ceiling
         while True:
             ceiling = ceiling * _WIDER if ceiling < widest else inf
-            found = self._below(cases, min(ceiling, best.seconds))
+            found = self._below(ways, min(ceiling, best.seconds))
             if found is not None:
                 return found
             if ceiling >= best.seconds:
@@ -53,12 +58,14 @@ class JobSolver:
     def _usable(self, machines: Sequence[int]) -> list[int]:
         return [machine for machine in machines if machine in self._space.allowed]
 
-    def _cases(self, usable: Sequence[int]) -> list[tuple[Mode, Case]]:
-        """The job in every mode on these machines; none where there are no machines."""
+    def _ways(self, usable: Sequence[int]) -> list[Way]:
+        """The ways to solve the job on these machines; none where there are no machines."""
         if not usable:
             return []
         offer = offer_of(self._space, usable)
-        return [(mode, mode.case(offer)) for mode in self._modes]
+        cases = [(mode, mode.case(offer)) for mode in self._modes]
+        alike = [(mode, mode.case(offer)) for mode in self._alike]
+        return [(solve_alone, cases), (solve_together, cases), (solve_alike, alike)]
 
     def _seed(self, usable: Sequence[int], limit: float) -> Known:
         """The search's own seed, or where that is not faster, that nothing below `limit` is known."""
@@ -69,12 +76,17 @@ class JobSolver:
                 return Known(seconds, plan, exact=True)
         return Known(limit, None, exact=limit == inf)
 
-    def _below(self, cases: Sequence[tuple[Mode, Case]], seconds: float) -> Known | None:
+    def _below(self, ways: Sequence[Way], seconds: float) -> Known | None:
         """The best plan faster than `seconds`."""
         best: Known | None = None
-        for solve in (solve_alone, solve_together):
+        for solve, cases in ways:
             for mode, case in cases:
                 found = solve(mode, case, self._lister, seconds)
                 if found is not None:
                     best, seconds = found, found.seconds
         return best
+
+
+def _least_work(ways: Sequence[Way]) -> float:
+    """Seconds below which no plan can be; inf where there is none."""
+    return min((all_work(case) for _, cases in ways for _, case in cases), default=inf)

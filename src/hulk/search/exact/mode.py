@@ -9,7 +9,7 @@ import numpy as np
 
 from hulk.cost.arrays import Tables
 from hulk.cost.tables import without_sharing
-from hulk.domain.options import SPACE, Options, Sharding, Within
+from hulk.domain.options import COLUMN, SPACE, Options, Sharding, Within
 from hulk.search.exact.bounds import bounds_of
 from hulk.search.exact.case import Case, Offer
 from hulk.search.job_space import JobSpace
@@ -52,13 +52,19 @@ class Mode:
 
 
 def modes_of(space: JobSpace) -> list[Mode]:
-    """All of a job's modes, first those that save memory. Where sharing the optimizer's state never costs, it is always
-    shared, among as many as there are. Gradients, parameters and experts are left whole: those who split them must be
-    alike, which pipelines that are listed one by one do not know of each other."""
+    """All of a job's modes, first those that save memory. Gradients, parameters and experts are left whole: those who
+    split them must be alike, which pipelines that are listed one by one do not know of each other (`alike` has
+    them)."""
     possible = {choice.name: choice.possible(space.scope, fine=True) for choice in SPACE if choice.name not in _SOLVED}
-    split = (Sharding.OPTIMIZER, Sharding.NONE) if space.engine.sends_weights else (Sharding.OPTIMIZER,)
     possible["expert"] = (1,)
     possible["shard_within"] = (Within.EVERYWHERE,)
-    possible["sharding"] = tuple(sharding for sharding in split if sharding in possible["sharding"])
+    possible["sharding"] = whole_weights(space)
     named = [dict(zip(possible, each, strict=True)) for each in product(*possible.values())]
     return [Mode.of(space, replace(space.plainest, **values)) for values in named]
+
+
+def whole_weights(space: JobSpace) -> tuple[Sharding, ...]:
+    """Sharding that leaves gradients and parameters whole. Where sharing the optimizer's state never costs, it is
+    always shared, among as many as there are."""
+    split = (Sharding.OPTIMIZER, Sharding.NONE) if space.engine.sends_weights else (Sharding.OPTIMIZER,)
+    return tuple(sharding for sharding in split if sharding in SPACE[COLUMN["sharding"]].possible(space.scope))

@@ -9,7 +9,7 @@ from hulk.domain.plan import JobPlan
 from hulk.search.exact.case import Offer
 from hulk.search.exact.chains import Chains
 from hulk.search.exact.mode import Mode
-from hulk.search.skeleton import Skeleton, Slot, to_job_plan
+from hulk.search.skeleton import Held, Skeleton, Slot, to_job_plan
 
 _STRICTLY = 1 - 1e-7
 
@@ -40,14 +40,13 @@ def to_beat(seconds: float) -> float:
 
 def plan_of(mode: Mode, offer: Offer, chains: Chains, replicas: Replicas) -> JobPlan:
     """The plan of these replicas."""
-    made, firsts, lasts = [], [], []
+    made, held = [], list[Held]()
     for c in replicas.chains:
         slots = chains.slot[c, : chains.stages[c]].tolist()
-        its_lasts = chains.last[c, : chains.stages[c]].tolist()
+        lasts = chains.last[c, : chains.stages[c]].tolist()
         made.append(tuple(Slot(int(offer.machine[q]), int(offer.ranks[q])) for q in slots))
-        firsts += [0, *(last + 1 for last in its_lasts[:-1])]
-        lasts += its_lasts
+        held += map(Held, [0, *(last + 1 for last in lasts[:-1])], lasts)
     sync = Sync.BY_REGION if replicas.by_region else Sync.RING
     options = replace(mode.options, schedule=Schedule.ahead(replicas.extra), sync=sync)
     names = tuple(machine.name for machine in mode.space.cluster.machines)
-    return to_job_plan(Skeleton(tuple(made), options), names, firsts, lasts, list(replicas.shares))
+    return to_job_plan(Skeleton(tuple(made), options), names, held, list(replicas.shares))

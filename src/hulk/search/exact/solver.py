@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK, Engine
@@ -31,6 +32,7 @@ def solve_exactly(
         raise InputError("the exact solver knows the default objective only", hint="leave out the money limits")
     places = Places.of(cluster)
     without = keep_from or {}
+    engine = replace(engine, counts=())  # all blocks are computed again, or none
     spaces = [
         JobSpace(job, cluster, places, compute=compute, engine=engine, without=without.get(job.name, frozenset()))
         for job in jobs

@@ -29,8 +29,8 @@ from hulk.search.workspace import Workspace
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 # What happens to a job in a move, with how many ways to do it.
-_RESHAPE, _LEAVE, _ENTER, _SWAP = range(4)
-_WAYS = np.array([1, 3, INSERTIONS + 1, 1])
+_RESHAPE, _LEAVE, _ENTER, _SWAP, _REORDER = range(5)
+_WAYS = np.array([1, 3, INSERTIONS + 1, 1, 1])
 # What a move is, and how likely one is drawn beside the others: where there are several jobs, and where there is one.
 MOVES = {"reshape": (55, 75), "give": (30, 10), "swap": (15, 15)}
 _CHANCES = np.cumsum(list(MOVES.values()), axis=0).T / 100
@@ -141,8 +141,12 @@ def _own(shapes: Shapes, job: int) -> None:
 def _draw_job(packed: SearchTables, shapes: Shapes) -> int:
     """A job whose shape to change: half of the time one where there is much to gain, half of the time one with many
     slots, of which there are many changes to try."""
-    if np.random.random() < 0.5:
-        return draw_job(packed, shapes.deal)
+    return draw_job(packed, shapes.deal) if np.random.random() < 0.5 else _draw_by_slots(shapes)
+
+
+@inner
+def _draw_by_slots(shapes: Shapes) -> int:
+    """A job, the more slots it has the likelier."""
     jobs, slots = shapes.pipelines.shape[0], 0
     for j in range(jobs):
         slots += shapes.starts[j, shapes.pipelines[j]]
@@ -183,6 +187,13 @@ def _draw_move(packed: SearchTables, learned: Learned, shapes: Shapes, move: Mov
 
 
 @inner
+def _draw_reorder(shapes: Shapes, move: Move) -> int:
+    """A job whose slots change their order, machines staying with their jobs. Returns how many jobs that touches."""
+    move.jobs[0], move.what[0] = _draw_by_slots(shapes), _REORDER
+    return 1 if shapes.pipelines[move.jobs[0]] > 0 else 0
+
+
+@inner
 def _note(move: Move, count: int, job: int, what: int, old: int, new: int) -> int:
     """One more job that a move touches, if it is one."""
     if job < 0:
@@ -215,11 +226,15 @@ def _make(
     job, what, owner, recipe = move.jobs[which], move.what[which], move.owner, move.recipe
     recipe[:] = shapes.deal.recipes[job]
     _load(shapes, work, job)
-    if what == _RESHAPE:
-        _fold_sometimes(work)
-        is_changed = reshape(packed, work, job, recipe)
-        if is_changed and np.random.random() < _TWICE:
-            is_changed = reshape(packed, work, job, recipe)
+    in_order = what == _REORDER
+    if what == _RESHAPE or in_order:
+        if in_order:
+            fold_twins(work, np.random.randint(0, work.pipelines[0]))
+        else:
+            _fold_sometimes(work)
+        is_changed = reshape(packed, work, job, recipe, in_order)
+        if is_changed and not in_order and np.random.random() < _TWICE:
+            is_changed = reshape(packed, work, job, recipe, in_order)
         unfold_twins(work)
         return is_changed
     if what == _SWAP:
@@ -275,11 +290,17 @@ def _costs(packed: SearchTables, deal: Deal, jobs: Ints) -> float:
 # Inlined for the same reason as the price.
 @inlined
 def _propose(
-    packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes, learned: Learned, move: Move, loss: float
+    packed: SearchTables,
+    work: Workspace,
+    shapes: Shapes,
+    trial: Shapes,
+    learned: Learned,
+    move: Move,
+    count: int,
+    loss: float,
 ) -> int:
-    """Draw a move and write what it makes of each job it touches to `trial`, the quickest way that fits. Returns how
-    many jobs that is; 0 where nothing came of it that loses less than `loss`, relative to the objective."""
-    count = _draw_move(packed, learned, shapes, move)
+    """Write what a move makes of each of the `count` jobs it touches to `trial`, the quickest way that fits. Returns
+    how many jobs that is; 0 where nothing came of it that loses less than `loss`, relative to the objective."""
     jobs = move.jobs[:count]
     most = np.inf
     if loss < np.inf and count > 0:
@@ -316,7 +337,8 @@ def propose(packed: SearchTables, work: Workspace, shapes: Shapes, trial: Shapes
     """One move: the jobs it touches, their pipelines written to `trial`."""
     np.random.seed(seed)
     move = _empty_move(packed)
-    count = _propose(packed, work, shapes, trial, learned, move, np.inf)
+    count = _draw_move(packed, learned, shapes, move)
+    count = _propose(packed, work, shapes, trial, learned, move, count, np.inf)
     return move.jobs[:count]
 
 
@@ -331,19 +353,34 @@ def accept(shapes: Shapes, trial: Shapes, jobs: Ints) -> None:
 
 @kernel
 def polish(
-    packed: SearchTables, work: Workspace, draft: Draft, learned: Learned, moves: int, heat: Heat, seed: int
+    packed: SearchTables,
+    work: Workspace,
+    draft: Draft,
+    learned: Learned,
+    moves: int,
+    heat: Heat,
+    seed: int,
+    in_order: bool,
 ) -> None:
-    """Anneal for so many moves; the best seen goes to `draft.best`, which comes with the best so far."""
+    """Anneal for so many moves; the best seen goes to `draft.best`, which comes with the best so far. `in_order`: only
+    the order of every job's slots changes."""
     np.random.seed(seed)
     move, now, trial = _empty_move(packed), draft.now, draft.trial
     least = total_cost(packed, draft.best.deal)
     for turn in range(moves):
         warmth = heat.hot * (heat.cold / heat.hot) ** (turn / moves)
         loss = -warmth * np.log(1.0 - np.random.random())  # drawn first, so that hopeless moves end early
-        count = _propose(packed, work, now, trial, learned, move, loss)
+        count = _draw_reorder(now, move) if in_order else _draw_move(packed, learned, now, move)
+        count = _propose(packed, work, now, trial, learned, move, count, loss)
         if count == 0:
             continue
         accept(now, trial, move.jobs[:count])
+        if in_order:  # jobs keep to themselves, so the best of each is best together
+            job = move.jobs[0]
+            if now.deal.value[job] < draft.best.deal.value[job]:
+                _copy_job(now, draft.best, job)
+                _own(draft.best, job)
+            continue
         cost = total_cost(packed, now.deal)
         if cost < least:
             least = cost

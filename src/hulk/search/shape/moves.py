@@ -52,12 +52,17 @@ MOVES = {
 ) = range(len(MOVES))  # fmt: skip
 _TWO_OPTIONS = 1 / 6  # of the changes to options are to two of them
 _DRAWN = np.repeat(np.arange(len(MOVES)), list(MOVES.values()))
+# Those that change where slots stand and how wide they are, and nothing else.
+_IN_ORDER = {"move slot", "move run", "swap slots", "swap runs", "reverse", "resplit", "move region"}
+_DRAWN_IN_ORDER = _DRAWN[np.isin(np.array(list(MOVES))[_DRAWN], sorted(_IN_ORDER))]
 
 
 @kernel
-def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints) -> bool:
-    """One change drawn at random; `recipe` has the job's options and is changed in place."""
-    kind = _DRAWN[np.random.randint(0, len(_DRAWN))]
+def reshape(packed: SearchTables, work: Workspace, job: int, recipe: Ints, in_order: bool) -> bool:
+    """One change drawn at random; `recipe` has the job's options and is changed in place. `in_order`: only where slots
+    stand and how wide they are."""
+    drawn = _DRAWN_IN_ORDER if in_order else _DRAWN
+    kind = drawn[np.random.randint(0, len(drawn))]
     if work.pipelines[0] == 1 and kind in (_MERGE, _DROP_PIPELINE):  # nothing to do
         kind = _MOVE_RUN
     if kind == _OPTIONS:

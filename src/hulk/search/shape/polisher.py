@@ -21,7 +21,6 @@ from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
 from hulk.search.written import read, write
 
-_COLD = 1e-5
 _MOST_KNOWN = 100_000
 _WAITS = Outcome(None)
 
@@ -53,19 +52,21 @@ class Polisher:
         self.objective = replace(self.objective, slack=slack)
         self.groups.leave_unused(slack)
 
-    def run(self, state: State, *, moves: int, deadline: float, hot: float) -> State:
-        """The best state found with so many moves, or by the deadline on the monotonic clock. `hot` is the loss,
-        relative to the objective, that is taken lightly at first."""
+    def run(self, state: State, *, moves: int, deadline: float, heat: Heat, in_order: bool = False) -> State:
+        """The best state found with so many moves, or by the deadline on the monotonic clock. `in_order`: machines stay
+        with their jobs, and only the order of every job's slots changes; with money, anything may."""
         shapes, best = self._shapes(state), empty_shapes(self.groups.packed)
         copy_all(shapes, best)
         draft = Draft(shapes, best, self._trial)
-        anneal = self._anneal_money if self.objective.needs_money else self._anneal
-        cool(partial(anneal, draft), Heat(hot, _COLD), moves, deadline, self.groups.budget)
+        anneal = partial(self._anneal_money, draft)
+        if not self.objective.needs_money:
+            anneal = partial(self._anneal, draft, in_order)
+        cool(anneal, heat, moves, deadline, self.groups.budget)
         return min(state, self._state(best), key=self.score)
 
-    def _anneal(self, draft: Draft, moves: int, heat: Heat) -> None:
+    def _anneal(self, draft: Draft, in_order: bool, moves: int, heat: Heat) -> None:
         groups = self.groups
-        polish(groups.packed, groups.work, draft, groups.learned, moves, heat, groups.draw_seed())
+        polish(groups.packed, groups.work, draft, groups.learned, moves, heat, groups.draw_seed(), in_order)
         if self._report:
             self._report(self.deal_score(draft.best.deal))
 

@@ -19,7 +19,13 @@ def _answer(task: Callable[[], object], out: Connection) -> None:
     out.close()
 
 
-def side_by_side(own: Callable[[], T], others: Sequence[Callable[[], T]], *, stop: Callable[[], bool]) -> list[T]:
+def _never() -> bool:
+    return False
+
+
+def side_by_side(
+    own: Callable[[], T], others: Sequence[Callable[[], T]], *, stop: Callable[[], bool] = _never
+) -> list[T]:
     """The answers of `own`, done here, and of the others, each in a process of its own. Where `stop` says so after the
     own one is done, the others are ended and left out; so is one that died. Without fork, only `own` is done."""
     if not others or not hasattr(os, "fork"):
