@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numba
 import numpy as np
 import pytest
 
 from hulk.cost.step import memory_with_kept
-from hulk.domain.options import COLUMN, Options
+from hulk.domain.options import COLUMN, Options, Recompute, places_of
 from hulk.gnn.generator import Scale, scattered
 from hulk.io.profiles import bundled_compute
 from hulk.search.assignment.race import GroupSearch
@@ -163,3 +166,14 @@ def _least(tables, plan) -> float:
                 following[b + 1] = min(following.get(b + 1, np.inf), seconds)
         best = following
     return best.get(layers, np.inf)
+
+
+def test_tables_made_for_a_price_are_of_the_type_that_a_search_has() -> None:
+    """Of another type, say sums laid out column by column, the price would be compiled twice: for searches, and for
+    whoever asks for one price."""
+    search, _ = drawn(60)
+    for job, space in enumerate(search.spaces):
+        for recompute in (Recompute.NONE, Recompute.FULL):
+            options = replace(space.plainest, recompute=recompute)
+            found = tables_of(search.packed, job, np.array(places_of(options, space.scope)))
+            assert numba.typeof(space.tables(options)) == numba.typeof(found)

@@ -70,10 +70,12 @@ def times_on(kinds: Sequence[StageKind], job: Job, options: Options, compute: Co
 
 
 def _sums(values: Floats) -> Floats:
-    """[K, L + 1] sums of values [K, L, N] over the layers before, added one after the other."""
-    kinds, _, each = values.shape
-    sums = np.cumsum(values.reshape(kinds, -1), axis=1)[:, each - 1 :: each]
-    return np.concatenate([np.zeros((kinds, 1)), sums], axis=1)
+    """[K, L + 1] sums of values [K, L, N] over the layers before, added one after the other; row by row in memory, as a
+    search has them: compiled code would be compiled once more for any other order."""
+    kinds, layers, each = values.shape
+    sums = np.zeros((kinds, layers + 1))
+    sums[:, 1:] = np.cumsum(values.reshape(kinds, -1), axis=1)[:, each - 1 :: each]
+    return sums
 
 
 def _with_shards(

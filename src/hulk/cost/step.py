@@ -23,7 +23,7 @@ from hulk.cost.arrays import (
     spared_seconds,
     transfer_seconds,
 )
-from hulk.cost.compiled import constant, inner, kernel, lean, maker
+from hulk.cost.compiled import constant, inlined, inner, kernel, lean, maker
 from hulk.cost.orders import group_of, is_ordered, is_split, most_held, run_orders, slots_of
 from hulk.cost.pipeline import Passes, backward_position, run_pipeline
 from hulk.cost.sharding import shards_of, shards_of_all
@@ -327,7 +327,7 @@ def _with_room(tables: Tables, plan: Encoded) -> float:
     return seconds_in(tables, plan, durations_for(stages), np.zeros((2, stages)))
 
 
-@maker
+@inlined
 def seconds_in(tables: Tables, plan: Encoded, out: Durations, scratch: Floats) -> float:
     """The same with room to work in, which has the plan's durations then; `scratch` is [2, N]."""
     status, sets, _ = durations(tables, plan, out)

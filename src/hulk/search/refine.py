@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import FITS, Durations, Encoded, Ints, Tables
-from hulk.cost.compiled import constant, inner, kernel, maker
-from hulk.cost.step import ALL, durations, step_seconds
+from hulk.cost.arrays import Durations, Encoded, Ints, Tables
+from hulk.cost.compiled import constant, inlined, inner, kernel, maker
+from hulk.cost.step import seconds_in
 from hulk.search.cut import keeps_rules, set_warmup
 from hulk.search.least import UNCOUNTED, recompute_least
 
@@ -71,7 +71,9 @@ def refine(tables: Tables, plan: Encoded, desk: Desk, seconds: float, rounds: in
     return seconds
 
 
-@maker
+# Written out where it is called, as the next one: on its own, with all of the price in it, it would take as long to
+# compile as the price itself.
+@inlined
 def _try_cuts(tables: Tables, plan: Encoded, desk: Desk, seconds: float, one: Shift, two: Shift) -> float:
     """Move two cuts, each the one after a stage by so many layers; keep it if it pays."""
     (n, way), (m, other) = one, two
@@ -99,7 +101,7 @@ def _cut_alike(plan: Encoded, p: int, q: int) -> bool:
     return True
 
 
-@maker
+@inlined
 def _try_cut_of_all(tables: Tables, plan: Encoded, desk: Desk, seconds: float, p: int, stage: int, way: int) -> float:
     """Move a cut in pipeline p and in all that are cut like it; keep it if it pays."""
     replicas = plan.microbatches.shape[0]
@@ -141,7 +143,4 @@ def _price(tables: Tables, plan: Encoded, desk: Desk) -> float:
         return -1.0
     if desk.way != UNCOUNTED:
         recompute_least(tables, plan, desk.out, desk.blocks, desk.way)
-    status, sets, _ = durations(tables, plan, desk.out)
-    if status != FITS:
-        return -1.0
-    return step_seconds(tables, plan, desk.out, sets, desk.scratch[0], desk.scratch[1], ALL)
+    return seconds_in(tables, plan, desk.out, desk.scratch)

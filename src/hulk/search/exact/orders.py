@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hulk.cost.arrays import BY_REGION, FITS, RING, SCHEDULE, SYNC, Bools, Encoded, Floats, Ints, Tables
-from hulk.cost.compiled import inner, maker
+from hulk.cost.compiled import inlined, inner, maker
 from hulk.cost.step import ALL, durations, seconds_in, step_seconds
 from hulk.cost.sync import is_apart, set_bytes, shared_holders
 from hulk.search.cut import set_warmup
@@ -90,7 +90,7 @@ def _write(offer: Offer, chains: Chains, picked: Ints, shares: Ints, plan: Encod
         set_warmup(plan, p, shares[p])
 
 
-@maker
+@inlined
 def _optimistic(tables: Tables, room: Room) -> float:
     """Seconds of a step of the plan with every gradient set at its best order and the way to itself; inf where it
     cannot run."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hulk.cost.arrays import Encoded, Ints, Rules, Tables
-from hulk.cost.compiled import inner, kernel, maker
+from hulk.cost.compiled import inlined, inner, kernel, maker
 from hulk.search.exact.capacity import Capacity, Terms, is_within, most_within, seconds_for_passes
 from hulk.search.exact.case import Case, Offer, Room
 from hulk.search.exact.chains import FOUND, GAVE_UP, NOTHING, Chains
@@ -217,7 +217,7 @@ def _lower_limits(
     return together
 
 
-@maker
+@inlined
 def _share_out(
     case: Case, wide_tables: Tables, chains: Chains, picking: _Picking, extra: int, room: Room, best: Team
 ) -> int:
