@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import httpx
+import pytest
 
 from hulk.runtime.progress import StageStep, StepReport
 from hulk.serve.app import make_live_app
@@ -12,9 +13,9 @@ from hulk.serve.background import Background
 from hulk.serve.watching import LiveRun
 
 
-def report(step: int, *, job: str = "bert") -> StepReport:
+def report(step: int, *, job: str = "bert", loss: float | None = None) -> StepReport:
     stages = tuple(StageStep(0, n, f"rome-{n}", 0.5, 0.25, 0.1, 0.1, None, None, 1e9, 0.8) for n in range(2))
-    return StepReport(job, step, 2.0 / step, 1.0, 2.0, 1000.0, stages)
+    return StepReport(job, step, 2.0 / step if loss is None else loss, 1.0, 2.0, 1000.0, stages)
 
 
 def test_what_a_run_tells_is_on_the_page_until_it_ends():
@@ -41,3 +42,18 @@ def test_what_a_run_tells_is_on_the_page_until_it_ends():
         "pipeline": 0, "stage": 1, "machine": "rome-1", "busy": 0.5, "waiting": 0.25, "predicted_busy": 0.4,
     }  # fmt: skip
     assert (other["job"], other["loss"]) == ("another", [[1, 2.0]])
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_a_number_is_told_as_null_and_the_page_goes_on(loss):
+    run = LiveRun(["bert"], 3, None)
+    with Background(make_live_app(run), "127.0.0.1", 0) as page, httpx.Client(base_url=page.address) as client:
+        run.tell(report(1))
+        run.tell(report(2, loss=loss))
+        assert client.get("/api/live").json()["jobs"][0]["loss"] == [[1, 2.0], [2, None]]
+        with client.stream("GET", "/api/live/events") as answer:
+            told = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+            assert next(told)["jobs"][0]["loss"] == [[1, 2.0], [2, None]]
+            run.tell(report(3))
+            run.end("done", "all steps are done")
+            assert list(told)[-1]["jobs"][0]["loss"] == [[1, 2.0], [2, None], [3, 2.0 / 3]]

@@ -92,8 +92,9 @@ export interface ApiError { message: string; where: string | null; hint: string 
 export interface LiveStage {
   pipeline: number; stage: number; machine: string; busy: number; waiting: number; predicted_busy: number | null;
 }
+/** A loss, or a time, is null where it is not a number. */
 export interface LiveJob {
-  job: string; step: number; loss: [number, number][]; seconds: [number, number][]; predicted: number | null; stages: LiveStage[];
+  job: string; step: number; loss: [number, number | null][]; seconds: [number, number | null][]; predicted: number | null; stages: LiveStage[];
 }
 export interface Live {
   steps: number | null; state: "starting" | "running" | "done" | "failed"; message: string; jobs: LiveJob[];

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hulk.runtime.progress import StepReport
+from hulk.view.build import plain_json
 from hulk.view.document import Document
 
 _MOST_POINTS = 4000  # of a curve; older ones go
@@ -20,7 +21,7 @@ class LiveRun:
         self._lock, self._number = threading.Lock(), 0
         self._jobs = {job: _JobRun() for job in jobs}
         self._told: dict[str, Any] = {
-            "steps": steps, "state": "starting", "message": "", "drawn": 0, "document": document,
+            "steps": steps, "state": "starting", "message": "", "drawn": 0, "document": plain_json(document),
         }  # fmt: skip
 
     def tell(self, news: StepReport | str) -> None:
@@ -36,7 +37,7 @@ class LiveRun:
     def draw(self, document: Document) -> None:
         """More is known of the plan than at the start."""
         with self._lock:
-            self._told |= {"document": document, "drawn": self._told["drawn"] + 1}
+            self._told |= {"document": plain_json(document), "drawn": self._told["drawn"] + 1}
             self._number += 1
 
     def end(self, state: str, message: str) -> None:
@@ -55,11 +56,12 @@ class LiveRun:
 
 
 class _JobRun:
-    """What is known of one job."""
+    """What is known of one job. Numbers that JSON has no word for are null: a loss that is not a number is what whoever
+    watches must see."""
 
     def __init__(self) -> None:
-        self._loss: deque[tuple[int, float]] = deque(maxlen=_MOST_POINTS)
-        self._seconds: deque[tuple[int, float]] = deque(maxlen=_MOST_POINTS)
+        self._loss: deque[tuple[int, float | None]] = deque(maxlen=_MOST_POINTS)
+        self._seconds: deque[tuple[int, float | None]] = deque(maxlen=_MOST_POINTS)
         self._last: dict[str, Any] = {"step": 0, "predicted": None, "stages": []}
 
     def told(self) -> dict[str, Any]:
@@ -67,10 +69,10 @@ class _JobRun:
 
     def tell(self, report: StepReport) -> None:
         if report.loss is not None:
-            self._loss.append((report.step, report.loss))
-        self._seconds.append((report.step, report.seconds))
+            self._loss.append((report.step, plain_json(report.loss)))
+        self._seconds.append((report.step, plain_json(report.seconds)))
         whole = report.seconds or 1.0
-        self._last = {
+        last = {
             "step": report.step,
             "predicted": report.predicted,
             "stages": [
@@ -87,3 +89,4 @@ class _JobRun:
                 for stage in report.stages
             ],
         }
+        self._last = plain_json(last)

@@ -67,13 +67,13 @@ class Watch {
     const job = live.jobs.find((one) => one.job === this.select.value) ?? live.jobs[0];
     if (!job) return;
     const last = job.seconds[job.seconds.length - 1]?.[1];
-    const lowest = job.loss[job.loss.length - 1]?.[1];
+    const loss = job.loss[job.loss.length - 1]?.[1];
     const { predicted } = job;
     const choosing = document.activeElement === this.select;
     refill(this.state, live.jobs.length > 1 ? this.select : h("strong", {}, job.job),
       h("span", {}, `${STATES[live.state]}, step ${job.step.toLocaleString("en-US")}${live.steps === null ? "" : ` of ${live.steps.toLocaleString("en-US")}`}`),
-      lowest === undefined ? null : h("span", {}, `loss ${lowest.toPrecision(4)}`),
-      last === undefined ? null : h("span", {}, `${seconds(last)} a step${predicted === null ? "" : `, predicted ${seconds(predicted)}`}`),
+      loss === undefined ? null : loss === null ? h("span", { class: "refused" }, "loss is not a number") : h("span", {}, `loss ${loss.toPrecision(4)}`),
+      last === undefined || last === null ? null : h("span", {}, `${seconds(last)} a step${predicted === null ? "" : `, predicted ${seconds(predicted)}`}`),
       live.message ? h("span", { class: live.state === "failed" ? "refused" : "soft" }, live.message) : null);
     if (choosing) this.select.focus({ preventScroll: true });
     this.loss.draw([job.loss.map(([step]) => step), job.loss.map(([, loss]) => loss)]);
