@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -68,22 +69,57 @@ def torchtitan(folder: Path) -> dict[str, Any]:
 
 
 def automodel(folder: Path) -> dict[str, Any]:
-    import yaml
-    from nemo_automodel.cli.utils import resolve_recipe_name
-    from nemo_automodel.components.training.step_scheduler import StepSchedulerConfig
-    from nemo_automodel.recipes._dist_utils import parse_distributed_section
-    from transformers import AutoConfig
+    """The recipe as `setup` of Automodel's own program reads it, up to where it needs GPUs."""
+    # Its kernels are written for another triton than the one that torch wants here; none of them runs.
+    import triton
 
-    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
-    found = parse_distributed_section(recipe["distributed"])
-    steps = {key: value for key, value in recipe["step_scheduler"].items() if key != "local_batch_size"}
-    StepSchedulerConfig(**steps)
+    triton.autotune = lambda *_, **__: lambda kernel: kernel
+    from nemo_automodel.cli.utils import resolve_recipe_name
+    from nemo_automodel.components.config.loader import load_yaml_config
+    from nemo_automodel.recipes._dist_utils import parse_distributed_section
+    from nemo_automodel.recipes._typed_config import RecipeConfig
+    from nemo_automodel.recipes.llm import train_ft
+
+    os.chdir(folder)  # the model's config is named from there, as by the scripts
+    raw = load_yaml_config("recipe.yaml")
+    _all_read(raw.to_dict(), [train_ft, sys.modules[RecipeConfig.__module__]])
+    recipe = RecipeConfig(raw)
+    sizes = parse_distributed_section(raw.distributed.to_dict())
+    assert recipe.model._target_ == train_ft.NeMoAutoModelForCausalLM.from_config
+    assert recipe.loss_fn.build() is not None
+    assert recipe.optimizer is not None and recipe.checkpoint is not None
+    _, tokenizer = train_ft._build_tokenizer(recipe.model, recipe.dataset)
+    wrapper = train_ft._build_pp_collate_wrapper(recipe.model, sizes["pp_size"] > 1)
+    replicas, local = sizes["dp_size"], recipe.get("step_scheduler.local_batch_size")
+    data = recipe.dataloader.build(
+        dp_rank=0, dp_world_size=replicas, pp_enabled=True, tokenizer=tokenizer, collate_wrapper=wrapper
+    )
+    steps = recipe.step_scheduler.build(data, replicas, local)
+    assert sizes["pipeline_config"].pp_batch_size == local
+    # As many steps as were asked for are in the data, and it has the model's tokens.
+    assert steps.num_epochs * steps.epoch_len >= steps.max_steps, (steps.num_epochs, steps.epoch_len)
+    tokens = next(iter(data.dataset))["input_ids"]
+    shape = recipe.model.config.instantiate()
+    assert 0 < int(tokens.min()) <= int(tokens.max()) < shape.vocab_size
     return {
-        "recipe": resolve_recipe_name(recipe["recipe"]),
-        "sizes": [found[name] for name in ("dp_size", "dp_replicate_size", "cp_size", "tp_size", "pp_size")],
-        "parts": [len(part) for part in found["pipeline_config"].module_fqns_per_model_part],
-        "layers": AutoConfig.from_pretrained(folder / "model").num_hidden_layers,
+        "recipe": resolve_recipe_name(recipe.recipe),
+        "sizes": [sizes[name] for name in ("dp_size", "dp_replicate_size", "cp_size", "tp_size", "pp_size")],
+        "parts": [len(part) for part in sizes["pipeline_config"].module_fqns_per_model_part],
+        "layers": shape.num_hidden_layers,
+        "seed": [recipe.get("seed"), recipe.dataloader.seed],
+        "batch": [local, recipe.step_scheduler.global_batch_size, steps.grad_acc_steps, tokens.shape[-1]],
+        "steps": steps.max_steps,
+        "tokenizer": tokenizer,
     }
+
+
+def _all_read(recipe: dict[str, Any], modules: list[Any]) -> None:
+    """Sections that no line of its program asks for would be passed over without a word."""
+    source = "".join(Path(module.__file__).read_text() for module in modules)
+    asked = set(re.findall(r'(?:cfg|config|_raw)(?:\.get\("|\.|\[")(\w+)', source))
+    # Functions that are handed the whole recipe find out what it is, and make the mesh.
+    left = set(recipe) - asked - {"recipe", "distributed"}
+    assert not left, left
 
 
 def deepspeed(folder: Path) -> dict[str, Any]:

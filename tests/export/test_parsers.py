@@ -26,6 +26,10 @@ EXPECTED: dict[str, Any] = {
         "sizes": [4, 2, 2, 2, 2],
         "parts": [16, 21],
         "layers": 32,
+        "seed": [0, 0],
+        "batch": [16, 64, 1, 4096],
+        "steps": 20,
+        "tokenizer": None,
     },
     "deepspeed": {
         "gpus": {name: list(range(8)) for name in HALL},

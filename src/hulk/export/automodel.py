@@ -8,6 +8,7 @@ from hulk.domain.gpu import Precision
 from hulk.domain.job import Optimizer
 from hulk.domain.options import GPIPE, Recompute, Sharding, Sync
 from hulk.domain.switches import PLAIN
+from hulk.export.architecture import architecture_of
 from hulk.export.files import Files, as_json, as_yaml
 from hulk.export.grid import Grid, check_context, check_options, grid_of, precision_of, shard_sizes, steps_of
 from hulk.export.scene import Scene, refuse
@@ -53,14 +54,12 @@ def export(scene: Scene) -> Files:
         "step_scheduler": {
             "global_batch_size": scene.job.global_batch,
             "local_batch_size": grid.options.microbatch_size * (grid.microbatches if grid.stages > 1 else 1),
+            # Without a word it ends after ten times through its data, however few that are.
+            "num_epochs": None,
             "max_steps": steps_of(scene),
         },
         "dist_env": {"backend": "nccl", "timeout_minutes": 30},
-        "rng": {
-            "_target_": "nemo_automodel.components.training.rng.StatefulRNG",
-            "seed": scene.settings.seed,
-            "ranked": True,
-        },
+        "seed": scene.settings.seed,
         "model": {
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_config",
             "config": {
@@ -71,10 +70,7 @@ def export(scene: Scene) -> Files:
         },
         "distributed": _distributed(scene, grid, precision),
         "loss_fn": {"_target_": "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"},
-        "dataset": {
-            "_target_": "nemo_automodel.components.datasets.llm.mock_packed.build_packed_dataset",
-            "block_size": scene.job.model.sequence,
-        },
+        "dataset": _dataset(scene),
         "dataloader": {"_target_": "torchdata.stateful_dataloader.StatefulDataLoader"},
         "optimizer": {
             "_target_": "torch.optim.AdamW",
@@ -88,6 +84,18 @@ def export(scene: Scene) -> Files:
         "recipe.yaml": as_yaml(recipe, head=_HEAD),
         "model/config.json": as_json(config),
         **start_files(scene, grid.nodes(), program),
+    }
+
+
+def _dataset(scene: Scene) -> dict[str, Any]:
+    """Made-up sequences, as many as all steps take."""
+    return {
+        "_target_": "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset",
+        "vocab_size": architecture_of(scene).vocab,
+        "seq_len": scene.job.model.sequence,
+        "num_samples": steps_of(scene) * scene.job.global_batch,
+        "exclude_token_ids": [0],  # which it takes for padding
+        "tokenizer": None,  # otherwise it looks for one beside the model's config
     }
 
 
