@@ -17,9 +17,6 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-CRD = "JOBSET_CRD"
-"""Environment: where JobSet's CRD is (jobset.x-k8s.io_jobsets.yaml of its release), for whoever has it."""
-
 
 def megatron(folder: Path) -> dict[str, Any]:
     from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
@@ -183,6 +180,7 @@ def skypilot(folder: Path) -> dict[str, Any]:
 def jobset(folder: Path) -> dict[str, Any]:
     import kubernetes_validate
     import yaml
+    from jobset_schema import problems
     from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
     found = {}
@@ -193,39 +191,12 @@ def jobset(folder: Path) -> dict[str, Any]:
         # The model leaves out what it does not know, and takes any text for a choice: so what comes back is compared.
         again = JobsetV1alpha2JobSet.from_dict(document).to_dict()
         assert again == document, (again, document)
+        assert problems(document) == []
         for group in document["spec"]["replicatedJobs"]:
             job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **group["template"]}
             kubernetes_validate.validate(job, "1.31", strict=True)
             found[group["name"]] = group["template"]["spec"]["completions"]
-    if CRD in os.environ:
-        _against_crd(folder, Path(os.environ[CRD]))
     return found
-
-
-def _against_crd(folder: Path, path: Path) -> None:
-    """The schema of JobSet's own CRD; unknown fields are refused, as the server would."""
-    import jsonschema
-    import yaml
-
-    crd = yaml.safe_load(path.read_text())
-    schema = _strict(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
-    for document in yaml.safe_load_all((folder / "jobset.yaml").read_text()):
-        if document["kind"] == "JobSet":
-            jsonschema.validate(document, schema)
-
-
-def _strict(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_strict(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: _strict(value) for key, value in schema.items()}
-    free = made.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in made
-    if made.get("type") == "object" and "properties" in made and not free:
-        made["additionalProperties"] = False
-    if made.get("x-kubernetes-int-or-string"):
-        made.pop("type", None)
-    return made
 
 
 def _read(target: str, folder: Path, out: Path) -> NoReturn:
