@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from common import Report, parser
-from hulk.contestant import with_paper_systems
+from hulk.contestant import compared, paper_systems
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HULK
 from hulk.cost.price import price_job
@@ -333,7 +333,9 @@ def claim(report: Report, folder: Path, compute: ComputeModel) -> None:
     cluster, jobs = load_cluster(files[0]), load_jobs(files[1])
     with Testbed.up(cluster, name="bench-hulk47") as testbed:
         results = validate(
-            with_paper_systems(cluster, jobs, compute=compute, network=bundled_network(), effort=Effort()),
+            compared(
+                cluster, jobs, paper_systems(), compute=compute, network=bundled_network(), effort=Effort()
+            ).results,
             Trial(cluster, jobs, files, testbed, compute, CLAIM_STEPS),
             say=lambda words: print(words, file=sys.stderr, flush=True),
         )

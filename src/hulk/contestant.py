@@ -5,17 +5,18 @@ Whatever sets Hulk beside other planners gets its plan here, so that all of them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from hulk.cost.compute import ComputeModel
 from hulk.cost.engine import HEADROOM, HULK, Engine
 from hulk.cost.report import JobPrice
 from hulk.domain.cluster import Cluster
 from hulk.domain.job import Job
+from hulk.errors import HulkError
 from hulk.planner import plan_in_parallel
 from hulk.propose.network import Proposing
-from hulk.search.baselines import BASELINES, BaselineResult, Placement
+from hulk.search.baselines import BASELINES, BaselineResult, Entry, Placement
 from hulk.search.budget import Effort
 from hulk.search.request import Request
 
@@ -48,14 +49,43 @@ def hulk_result(
     return BaselineResult(NAME, concurrent=True, placed=placed, waiting=waiting, hurried=found.hurried)
 
 
-def with_paper_systems(
-    cluster: Cluster, jobs: Sequence[Job], *, compute: ComputeModel, network: Proposing | None, effort: Effort
-) -> Iterator[tuple[str, BaselineResult]]:
-    """Hulk, and then the paper's systems, each with its title, planned for `hulk run` when it is asked for."""
-    yield TITLE, hulk_result(cluster, jobs, compute=compute, network=network, effort=effort)
-    for name in PAPER_SYSTEMS:
-        entry = BASELINES.get(name)
-        found = entry.run(
-            cluster, jobs, compute=compute, engine=PLANNED, seed=effort.seed, time_limit=effort.time_limit
-        )
-        yield entry.title, found
+@dataclass(frozen=True)
+class Compared:
+    """Hulk, and the baselines after it, each with its title; and why others are left out, by name."""
+
+    results: list[tuple[str, BaselineResult]]
+    left_out: dict[str, str]
+
+
+def compared(
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    baselines: Sequence[Entry],
+    *,
+    compute: ComputeModel,
+    network: Proposing | None,
+    effort: Effort,
+    engine: Engine = PLANNED,
+    say: Callable[[str], None] = lambda name: None,
+) -> Compared:
+    """Hulk beside baselines: all plan anew, for `engine`. One that cannot plan at all is left out, with its reason.
+    `say` is told who plans next."""
+    say(NAME)
+    ours = hulk_result(cluster, jobs, compute=compute, network=network, effort=effort, engine=engine)
+    results, left_out = [(TITLE, ours)], {}
+    for entry in baselines:
+        say(entry.name)
+        try:
+            found = entry.run(
+                cluster, jobs, compute=compute, engine=engine, seed=effort.seed, time_limit=effort.time_limit
+            )
+        except HulkError as error:
+            left_out[entry.name] = str(error)
+        else:
+            results.append((entry.title, found))
+    return Compared(results, left_out)
+
+
+def paper_systems() -> list[Entry]:
+    """The baselines that the paper compares with."""
+    return [BASELINES.get(name) for name in PAPER_SYSTEMS]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hulk.contestant import PLANNED, TITLE, hulk_result
+from hulk.contestant import PLANNED, compared
 from hulk.cost.compute import ComputeModel
 from hulk.cost.report import PlanPrice
 from hulk.domain.check import check_plan
@@ -35,7 +35,7 @@ from hulk.search.budget import Effort
 from hulk.search.request import Request
 from hulk.simulate import Simulation
 from hulk.view.build import Extras, Shown, document_of
-from hulk.view.compare import comparison_notes, comparison_view, ranked, verdict
+from hulk.view.compare import comparison_view, ranked
 from hulk.view.document import ComparisonView, Document, Words
 from hulk.view.pictures import Picture, bars_picture, map_picture, timeline_picture
 from hulk.view.price import price_json
@@ -95,14 +95,9 @@ def compare(
     machines, to_do, compute = _cluster(on), _jobs(work), bundled_compute()
     effort = Effort(seconds, evaluations, seed)
     entries = BASELINES.entries() if baselines is None else [BASELINES.get(name) for name in baselines]
-    ours = hulk_result(machines, to_do, compute=compute, network=bundled_network(), effort=effort)
-    results = [(TITLE, ours)]
-    for entry in entries:
-        found = entry.run(machines, to_do, compute=compute, engine=PLANNED, seed=seed, time_limit=seconds)
-        results.append((entry.title, found))
-    systems = ranked(results, to_do)
-    notes = comparison_notes(systems, to_do, {})
-    return Comparison(comparison_view(systems, to_do, {}), verdict(systems), tuple(notes))
+    found = compared(machines, to_do, entries, compute=compute, network=bundled_network(), effort=effort)
+    view = comparison_view(ranked(found.results, to_do), to_do, found.left_out)
+    return Comparison(view, view["verdict"], tuple(view["notes"]))
 
 
 @dataclass(frozen=True)

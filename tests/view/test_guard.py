@@ -133,7 +133,7 @@ def test_the_history_keeps_what_it_was_given(tmp_path):
     history = History(tmp_path / "h.sqlite", most=2)
     first = history.add(entry(), None)
     second = history.add(entry("b"), first)
-    history.extend(first, "would_help", {"a": ["more of it"]})
+    history.extend(first, "explanation", {"jobs": {"a": {"what_if": [{"text": "more of it"}]}}})
     history.extend(first, "timeline", {"a": 1})
     history.close()
     history = History(tmp_path / "h.sqlite", most=2)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import small
+from hulk import contestant
 from hulk.cli.plan import plan
 from hulk.cli.report import report
 from hulk.errors import InputError
+from hulk.search.baselines import BASELINES, Entry
 
 app = typer.Typer()
 app.command("plan")(plan)
@@ -67,3 +70,32 @@ def test_planning_and_looking_at_it(files, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert opened == [out.with_suffix(".html").as_uri()]
     assert shown(out.with_suffix(".html"))["document"]["plan"]["jobs"] == json.loads(out.read_text())["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("option", "systems", "left_out"),
+    [
+        ("--compare", {"hulk", "A", "B", "B-tour", "C"}, {}),
+        ("--all-baselines", {"hulk", "greedy"}, {"broken": "it cannot plan this"}),
+    ],
+)
+def test_hulk_beside_others(files, tmp_path, monkeypatch, option, systems, left_out):
+    def broken(*_, **__):
+        raise InputError("it cannot plan this")
+
+    def quick(*given, effort, **options):
+        return compared(*given, effort=replace(effort, time_limit=2.0, evaluations=200, workers=1), **options)
+
+    compared = contestant.compared
+    monkeypatch.setattr(contestant, "compared", quick)
+    few = [BASELINES.get("greedy"), Entry("broken", "one that is broken", broken)]
+    monkeypatch.setattr(BASELINES, "entries", lambda: few)
+    done = run("report", *files, "--no-timeline", option, "-o", str(tmp_path / "r.html"))
+    assert done.exit_code == 0, done.output
+    found = shown(tmp_path / "r.html")["document"]["comparison"]
+    assert found["comparison"]["hulk"] == "comparison/1"
+    assert found["comparison"]["systems"].keys() == systems
+    assert found["comparison"]["left_out"] == left_out
+    assert {bar["system"] for bar in found["bars"]} == systems
+    assert "a plan made anew" in found["notes"][0]
+    assert all(any(name in note for note in found["notes"]) for name in left_out)

@@ -16,8 +16,10 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 import small
+from hulk.contestant import PAPER_SYSTEMS
 from hulk.errors import InputError
 from hulk.io.plan_file import dump_plan
+from hulk.search.baselines import BASELINES
 from hulk.serve import tasks
 from hulk.serve.background import listening
 from hulk.serve.history import History
@@ -202,6 +204,26 @@ def test_the_timeline_comes_when_it_is_asked_for_and_stays(server, plan):
     assert made == server.get(f"/api/plans/{plan}").json()["timeline"]
     trace = server.get(f"/api/plans/{plan}/trace.json").json()
     assert trace["traceEvents"]
+
+
+@pytest.mark.parametrize("baselines", ["paper", "all"])
+def test_hulk_beside_others(server, plan, baselines):
+    made = server.done(f"/api/plans/{plan}/compare", {"baselines": baselines})["comparison"]
+    assert made["comparison"]["hulk"] == "comparison/1"
+    named = {*made["comparison"]["systems"]} | made["comparison"]["left_out"].keys()
+    wanted = PAPER_SYSTEMS if baselines == "paper" else [entry.name for entry in BASELINES.entries()]
+    assert named == {"hulk", *wanted}
+    assert "a plan made anew" in made["notes"][0]
+    assert server.get(f"/api/plans/{plan}").json()["comparison"] == made
+    assert server.post(f"/api/plans/{plan}/compare", {"baselines": "some"}).status_code == 422
+
+
+def test_what_would_help_is_what_the_command_line_says(server, plan, tmp_path):
+    made = server.done(f"/api/plans/{plan}/explain", {})["explanation"]
+    printed = hulk("explain", *small.write_files(tmp_path), "--json")
+    assert made == json.loads(printed.stdout)
+    words = server.get(f"/api/plans/{plan}").json()["words"]["jobs"]
+    assert words["bert"]["would_help"] == [hint["text"] for hint in made["jobs"]["bert"]["what_if"]]
 
 
 def test_files_to_take_away(server, plan):

@@ -49,6 +49,8 @@ export interface Words {
 }
 export interface Bar { system: string; job: string; computation: number | null; communication: number | null }
 export interface ComparisonView { comparison: Record<string, unknown>; verdict: string; notes: string[]; bars: Bar[] }
+/** `hulk explain --json`, of which the page takes what would help; a job that cannot run has none. */
+export interface Explanation { jobs: Record<string, { what_if?: { text: string }[] }> }
 export interface ReplanView { replan: Record<string, unknown>; lines: string[] }
 export interface Saved { id: string; parent: string | null; when: number; how: string }
 export interface JobPrice {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,9 +50,9 @@ def compare(
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
-    from hulk.contestant import TITLE, hulk_result
+    from hulk.cli.screen import status
+    from hulk.contestant import compared
     from hulk.cost.engine import engine_named
-    from hulk.errors import HulkError
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
     from hulk.io.profiles import compute_with
@@ -68,20 +67,12 @@ def compare(
     network = None if no_gnn else usable_network()
     effort = Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers)
     announce_compilation(search=True)
-    _say("hulk", len(entries) + 1)
-    ours = hulk_result(the_cluster, the_jobs, compute=compute, network=network, effort=effort, engine=runner)
-    results = [(TITLE, ours)]
-    left_out: dict[str, str] = {}
-    for left, entry in zip(range(len(entries), 0, -1), entries, strict=True):
-        _say(entry.name, left)
-        try:
-            found = entry.run(the_cluster, the_jobs, compute=compute, engine=runner, seed=seed, time_limit=time_limit)
-        except HulkError as error:
-            left_out[entry.name] = str(error)
-            continue
-        results.append((entry.title, found))
-    _say("", 0)
-    systems = ranked(results, the_jobs)
+    found = compared(
+        the_cluster, the_jobs, entries, compute=compute, network=network, effort=effort, engine=runner,
+        say=saying(len(entries)),
+    )  # fmt: skip
+    status("")
+    systems, left_out = ranked(found.results, the_jobs), found.left_out
     if as_json:
         from hulk.cli.screen import print_json
 
@@ -90,16 +81,16 @@ def compare(
         from hulk.cli.screen import console
 
         render(systems, the_jobs, left_out, console())
-    if results[0][1].waiting:
+    if found.results[0][1].waiting:
         raise typer.Exit(code=3)
 
 
-def _say(name: str, left: int) -> None:
-    """Who plans now, on stderr where somebody looks."""
-    if sys.stderr.isatty():
-        words = f"{name} plans, {left - 1} more to come …" if name else ""
-        sys.stderr.write(f"\r{words:<60}{'' if name else chr(13)}")
-        sys.stderr.flush()
+def saying(others: int) -> Callable[[str], None]:
+    """Tells who plans now, and how many of Hulk and so many `others` still will, on stderr where somebody looks."""
+    from hulk.cli.screen import status
+
+    left = iter(range(others, -1, -1))
+    return lambda name: status(f"{name} plans, {next(left)} more to come …")
 
 
 def render(systems: Sequence[System], jobs: Sequence[Job], left_out: Mapping[str, str], screen: Console) -> None:

@@ -21,6 +21,9 @@ HelpOption = Annotated[bool, typer.Option("--what-would-help", help="look for wh
 CompareOption = Annotated[
     bool, typer.Option("--compare", help="set Hulk beside the paper's systems, all planned anew; takes a minute or two")
 ]
+AllOption = Annotated[
+    bool, typer.Option("--all-baselines", help="set it beside every baseline of `hulk compare`; takes some minutes")
+]
 OpenOption = Annotated[bool, typer.Option("--open", help="open the report in the browser")]
 
 
@@ -32,6 +35,7 @@ def report(
     timeline: TimelineOption = True,
     would_help: HelpOption = False,
     compare: CompareOption = False,
+    all_baselines: AllOption = False,
     open_it: OpenOption = False,
     engine: EngineOption = "hulk",
     profile: ProfileOption = None,
@@ -52,7 +56,7 @@ def report(
     runner = engine_named(engine)
     inputs = load_inputs(plan, cluster, jobs, settings, profiles=profile)
     check_output(out, "--out")
-    announce_compilation(search=would_help or compare)
+    announce_compilation(search=would_help or compare or all_baselines)
     shown = Shown(inputs.plan, inputs.cluster, inputs.jobs, inputs.compute, runner)
     price = shown.price()
     hints = None
@@ -64,7 +68,7 @@ def report(
         status("playing a step for the timeline …")
         simulation = shown.simulation()
         status("")
-    beside = _beside(shown) if compare else None
+    beside = _beside(shown, all_baselines=all_baselines) if compare or all_baselines else None
     write_report(shown, price, Extras(simulation=simulation, whatifs=hints, comparison=beside), out)
     console().print(f"report: {out}")
     if open_it:
@@ -73,23 +77,23 @@ def report(
         raise typer.Exit(code=3)
 
 
-def _beside(shown: Shown) -> ComparisonView:
-    """Hulk and the paper's systems on the plan's cluster."""
+def _beside(shown: Shown, *, all_baselines: bool) -> ComparisonView:
+    """Hulk and the paper's systems, or all baselines, on the plan's cluster."""
+    from hulk.cli.compare import saying
     from hulk.cli.plan import usable_network
     from hulk.cli.screen import status
-    from hulk.contestant import with_paper_systems
+    from hulk.contestant import compared, paper_systems
+    from hulk.search.baselines import BASELINES
     from hulk.search.budget import Effort
-    from hulk.view.compare import comparison_view, ranked
+    from hulk.view.compare import beside_plan
 
-    results = []
-    network = usable_network()
-    for title, result in with_paper_systems(
-        shown.cluster, shown.jobs, compute=shown.compute, network=network, effort=Effort()
-    ):
-        results.append((title, result))
-        status(f"{result.name} has planned")
+    entries = BASELINES.entries() if all_baselines else paper_systems()
+    found = compared(
+        shown.cluster, shown.jobs, entries, compute=shown.compute, network=usable_network(), effort=Effort(),
+        say=saying(len(entries)),
+    )  # fmt: skip
     status("")
-    return comparison_view(ranked(results, shown.jobs), shown.jobs, {})
+    return beside_plan(found, shown.jobs)
 
 
 def write_report(shown: Shown, price: PlanPrice, extras: Extras, out: str) -> None:

@@ -39,7 +39,7 @@ def validate(
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
     from hulk.cli.progress import parts
-    from hulk.contestant import PAPER_SYSTEMS, with_paper_systems
+    from hulk.contestant import compared, paper_systems
     from hulk.errors import InputError
     from hulk.io.cluster_file import load_cluster
     from hulk.io.jobs_file import load_jobs
@@ -61,10 +61,12 @@ def validate(
     effort = Effort(time_limit=time_limit, evaluations=evaluations, seed=seed, workers=workers)
     with (
         Testbed.up(the_cluster, name=f"validate-{os.getpid()}") as testbed,
-        parts(2 + len(PAPER_SYSTEMS), "parts") as say,
+        parts(2 + len(paper_systems()), "parts") as say,
     ):
         say(f"planning {the_cluster.name}")
-        planned = list(with_paper_systems(the_cluster, the_jobs, compute=compute, network=network, effort=effort))
+        planned = compared(
+            the_cluster, the_jobs, paper_systems(), compute=compute, network=network, effort=effort
+        ).results
         trial = Trial(the_cluster, the_jobs, files=(cluster, jobs), hosts=testbed, compute=compute, steps=steps)
         results = run_all(planned, trial, say=say)
     if as_json:

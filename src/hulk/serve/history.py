@@ -103,9 +103,9 @@ class History:
             extras = self._db.execute("SELECT kind, value FROM extras WHERE plan = ?", (key,)).fetchall()
         for kind, value in extras:
             found = _unpacked(value)
-            if kind == "would_help":
+            if kind == "explanation":
                 for job, words in document["words"]["jobs"].items():
-                    words["would_help"] = found.get(job, [])
+                    words["would_help"] = [hint["text"] for hint in found["jobs"][job]["what_if"]]
             else:
                 document[kind] = found
         return document

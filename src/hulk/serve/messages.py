@@ -108,6 +108,12 @@ class PlannedCase(Case):
     plan: dict[str, Any]
 
 
+class CompareRequest(Message):
+    """Which baselines stand beside Hulk: the paper's systems, or all that `hulk compare` has."""
+
+    baselines: Literal["paper", "all"] = "paper"
+
+
 class Empty(Message):
     """Nothing."""
 

@@ -18,6 +18,7 @@ from hulk.serve.limits import Limits
 from hulk.serve.messages import (
     Case,
     Changes,
+    CompareRequest,
     Empty,
     Inputs,
     PlannedCase,
@@ -188,18 +189,20 @@ def plans_routes(server: Server) -> APIRouter:
 
     @router.post("/{key}/explain", status_code=202)
     async def explain(key: Key, _: Empty) -> TaskStarted:
-        """Look for what would help. The task's result is that, by job."""
+        """Look for what would help. The task's result is what `hulk explain --json` prints."""
         return await about(key, "explain")
 
     @router.post("/{key}/compare", status_code=202)
-    async def compare(key: Key, _: Empty) -> TaskStarted:
-        """Set Hulk beside the paper's systems. The task's result is the comparison."""
-        return await about(key, "compare")
+    async def compare(key: Key, request: CompareRequest) -> TaskStarted:
+        """Set Hulk beside other planners. The task's result has what `hulk compare --json` prints."""
+        recipe, _ = await _inputs(server, key)
+        task = tasks.add("compare", (recipe, request, limits), limits.seconds, _extending(server, key))
+        return TaskStarted(task=task.id)
 
     async def about(key: str, kind: str) -> TaskStarted:
         recipe, plan = await _inputs(server, key)
-        arguments = (recipe, limits) if kind == "compare" else (recipe, plan, limits)
-        return TaskStarted(task=tasks.add(kind, arguments, limits.seconds, _extending(server, key)).id)
+        task = tasks.add(kind, (recipe, plan, limits), limits.seconds, _extending(server, key))
+        return TaskStarted(task=task.id)
 
     return router
 

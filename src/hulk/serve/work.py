@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from hulk.contestant import PLANNED, with_paper_systems
+from hulk.contestant import PLANNED, compared, paper_systems
 from hulk.cost.engine import HULK
 from hulk.cost.report import JobPrice, PlanPrice
 from hulk.domain.check import check_plan
@@ -28,18 +28,20 @@ from hulk.propose import bundled_network
 from hulk.replan import Change as Happened
 from hulk.replan import replan
 from hulk.replan.byhand import Bench, ByHand, Orders, Steps, change_by_hand, steps_of
+from hulk.search.baselines import BASELINES
 from hulk.search.budget import Effort
 from hulk.search.objective import Score
 from hulk.search.request import Request
 from hulk.search.wishes import broken_promises, objective_of, read_wishes
 from hulk.serve.exported import export_zip
 from hulk.serve.limits import Limits
-from hulk.serve.messages import Change, Inputs, PlanRequest, Recipe, ReplanRequest
+from hulk.serve.messages import Change, CompareRequest, Inputs, PlanRequest, Recipe, ReplanRequest
 from hulk.serve.scenes import Changed, changed, cluster_of, jobs_of, read_recipe, shown_of, strangers
 from hulk.simulate import to_trace
 from hulk.units import Dimension, format_time, parse
 from hulk.view.build import Extras, Shown, cluster_view, document_of, job_view, owners, plain_json
-from hulk.view.compare import comparison_view, ranked
+from hulk.view.compare import beside_plan
+from hulk.view.explanation import explanation_json
 from hulk.view.price import price_json
 from hulk.view.replanned import replan_view
 from hulk.view.timeline import timeline_view
@@ -262,24 +264,24 @@ def trace(recipe: Recipe, plan: JsonObject, limits: Limits, say: Say) -> bytes:
 
 
 def explain(recipe: Recipe, plan: JsonObject, limits: Limits, say: Say) -> JsonObject:
-    """What would help each job most."""
+    """The plan in words and what would help each job most, as `hulk explain --json` prints it."""
     say(0.0, "trying what would help")
     shown = shown_of(recipe, plan, limits)
     gpus = load_gpus().values()
     found = suggest(shown.plan, shown.cluster, shown.jobs, compute=shown.compute, gpus=gpus)
-    return {"would_help": {job.name: [hint.text for hint in found if hint.job == job.name] for job in shown.jobs}}
+    return {"explanation": plain_json(explanation_json(shown.plan, shown.cluster, shown.price(), found))}
 
 
-def compare(recipe: Recipe, limits: Limits, say: Say) -> JsonObject:
-    """Hulk beside the systems of the paper."""
+def compare(recipe: Recipe, request: CompareRequest, limits: Limits, say: Say) -> JsonObject:
+    """Hulk beside the systems of the paper, or all baselines, as `hulk compare` sets them."""
     cluster, jobs = read_recipe(recipe, limits)
-    effort = Effort(min(20.0, limits.seconds), workers=1)
-    network = bundled_network()
-    results = []
-    for title, result in with_paper_systems(cluster, jobs, compute=bundled_compute(), network=network, effort=effort):
-        results.append((title, result))
-        say(0.0, f"{result.name} has planned")
-    return {"comparison": plain_json(comparison_view(ranked(results, jobs), jobs, {}))}
+    entries = BASELINES.entries() if request.baselines == "all" else paper_systems()
+    effort = Effort(min(20.0, limits.seconds / (len(entries) + 1)), workers=1)
+    found = compared(
+        cluster, jobs, entries, compute=bundled_compute(), network=bundled_network(), effort=effort,
+        say=lambda name: say(0.0, f"{name} plans"),
+    )  # fmt: skip
+    return {"comparison": plain_json(beside_plan(found, jobs))}
 
 
 def saved(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from hulk.contestant import Compared
 from hulk.domain.job import Job
 from hulk.search.baselines import BaselineResult, Score
 from hulk.view.document import Bar, ComparisonView
@@ -12,6 +13,7 @@ from hulk.view.document import Bar, ComparisonView
 _IN_TURN = "in turn: one job after the other, each on all machines it may use"
 _TO_THE_END = f"{_IN_TURN}; a job with a token budget ends after those before it, in the order that makes the sum least"
 _OWN_STEPS = f"{_IN_TURN}; the sum counts each job's own step, not the time before its turn"
+_ANEW = "hulk's row is a plan made anew, as those of the others are; the plan shown here may be another"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,13 @@ class System:
     def best(self) -> bool:
         """Whether none is better. One that has a place for no job is not the best of anything."""
         return self.rank == 1 and bool(self.result.placed)
+
+
+def beside_plan(found: Compared, jobs: Sequence[Job]) -> ComparisonView:
+    """A comparison that stands beside a plan, which need not be the one that it calls hulk's."""
+    view = comparison_view(ranked(found.results, jobs), jobs, found.left_out)
+    view["notes"].insert(0, _ANEW)
+    return view
 
 
 def comparison_view(systems: Sequence[System], jobs: Sequence[Job], left_out: Mapping[str, str]) -> ComparisonView:
@@ -158,7 +167,7 @@ def comparison_notes(systems: Sequence[System], jobs: Sequence[Job], left_out: M
         )
     hurried = [system.name for system in systems if system.result.hurried]
     if hurried:
-        lines.append(f"ended by --time-limit before all was tried: {', '.join(hurried)}")
+        lines.append(f"ended by the time limit before all was tried: {', '.join(hurried)}")
     reasons: dict[tuple[str, str], list[str]] = {}
     for system in systems:
         for kind, texts in ((" waits", system.result.waiting), ("", system.result.notes)):

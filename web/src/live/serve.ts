@@ -1,5 +1,5 @@
 // The page with `hulk serve` behind it: choose, plan, try, plan again, go back. All numbers come from the server.
-import type { Catalogue, Change, ClusterView, ComparisonView, HulkDocument, JobTimelineView, JobView, PlanEntry, Source, WhatIf } from "../contract.ts";
+import type { Catalogue, Change, ClusterView, ComparisonView, Explanation, HulkDocument, JobTimelineView, JobView, PlanEntry, Source, WhatIf } from "../contract.ts";
 import type { Page } from "../page.ts";
 import { History } from "../sections/history.ts";
 import { announce } from "../ui/announce.ts";
@@ -72,7 +72,9 @@ class Serve {
       editable: () => this.document !== null,
       onExplain: null,
       askTimeline: () => h("span", { testid: "timeline-wait" }, "It is being played…"),
-      askComparison: () => h("button", { type: "button", class: "button primary", testid: "compare-button", on: { click: () => this.safely(() => this.compare()) } }, "Compare with the paper’s systems"),
+      askComparison: () => h("div", { class: "group" },
+        h("button", { type: "button", class: "button primary", testid: "compare-button", on: { click: () => this.safely(() => this.compare("paper")) } }, "Compare with the paper’s systems"),
+        h("button", { type: "button", class: "button", testid: "compare-all-button", on: { click: () => this.safely(() => this.compare("all")) } }, "with every baseline")),
     });
     document.addEventListener("keydown", (event) => this.shortcut(event));
     const { clusters, jobs } = this.catalogue;
@@ -293,10 +295,10 @@ class Serve {
     if (lines[0]) announce(lines[0]);
   }
 
-  private async compare(): Promise<void> {
+  private async compare(baselines: "paper" | "all"): Promise<void> {
     const plan = this.steps.place?.plan;
     if (!plan) return;
-    const { comparison } = await this.task<{ comparison: ComparisonView }>("Comparing", `/api/plans/${encodeURIComponent(plan)}/compare`, {});
+    const { comparison } = await this.task<{ comparison: ComparisonView }>("Comparing", `/api/plans/${encodeURIComponent(plan)}/compare`, { baselines });
     this.add(plan, (document) => ({ ...document, comparison }));
     announce(comparison.verdict);
     void this.complete(plan);
@@ -312,9 +314,9 @@ class Serve {
           this.add(plan, (document) => ({ ...document, timeline }));
         }
         if (Object.values(this.document?.words.jobs ?? {}).some((words) => words.would_help === null)) {
-          const { would_help: helps } = await ask<{ would_help: Record<string, string[]> }>(`${path}/explain`);
+          const { explanation } = await ask<{ explanation: Explanation }>(`${path}/explain`);
           this.add(plan, (document) => ({ ...document, words: { ...document.words, jobs: Object.fromEntries(Object.entries(document.words.jobs).map(
-            ([job, words]) => [job, { ...words, would_help: helps[job] ?? words.would_help }])) } }));
+            ([job, words]) => [job, { ...words, would_help: explanation.jobs[job]?.what_if?.map(({ text }) => text) ?? words.would_help }])) } }));
         }
       });
     } catch (error) {

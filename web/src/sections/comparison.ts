@@ -9,10 +9,10 @@ import { table } from "../ui/table.ts";
 export class Comparison {
   readonly element = h("div", { class: "card comparison", testid: "comparison" });
 
-  /** Without a comparison, a button that asks for one, where there is somebody to ask. */
+  /** With buttons that ask for one, where there is somebody to ask. */
   show(comparison: ComparisonView | null, marks: Marks, ask: HTMLElement | null): void {
     if (!comparison) {
-      refill(this.element, h("p", { class: "soft" }, ask ? "Every baseline on the same machines and jobs, priced by the same model." : "Not part of this report."), ask);
+      refill(this.element, h("p", { class: "soft" }, ask ? "Hulk and others on the same machines and jobs, each planned anew and priced by the same model." : "Not part of this report."), ask);
       return;
     }
     const jobs = [...new Set(comparison.bars.map((bar) => bar.job))];
@@ -31,7 +31,7 @@ export class Comparison {
           { name: "communication", text: (bar) => time(bar.communication), by: (bar) => bar.communication ?? -1, numeric: true },
           { name: "step", text: (bar) => time(whole(bar)), by: (bar) => whole(bar) ?? -1, numeric: true },
         ],
-      }));
+      }), ask);
   }
 }
 
