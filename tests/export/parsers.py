@@ -29,7 +29,8 @@ def megatron(folder: Path) -> dict[str, Any]:
     stages = int(value("--pipeline-model-parallel-size"))
     layout = PipelineParallelLayerLayout(value("--pipeline-model-parallel-layout"), stages)
     layout.validate_layer_layout(num_layers=int(value("--num-layers")), mtp_num_layers=0)
-    return {"layout": [[kind.name for part in stage for kind in part] for stage in layout.layout]}
+    parts = [[kind.name for part in stage for kind in part] for stage in layout.layout]
+    return {"layout": parts, "rotation": value("--rotary-base")}
 
 
 def torchtitan(folder: Path) -> dict[str, Any]:
@@ -56,8 +57,10 @@ def torchtitan(folder: Path) -> dict[str, Any]:
         ep=1,
         world_size=world,
     )
+    ropes = {(layer.attention.rope.theta, layer.attention.rope.scaling) for layer in config.model_spec.model.layers}
     return {
         "world": world,
+        "rotation": sorted(ropes),
         "parts": [len(part) for part in parts],
         "schedule": parallelism.pipeline_parallel_schedule,
         "layers": len(config.model_spec.model.layers),
@@ -103,6 +106,7 @@ def automodel(folder: Path) -> dict[str, Any]:
         "sizes": [sizes[name] for name in ("dp_size", "dp_replicate_size", "cp_size", "tp_size", "pp_size")],
         "parts": [len(part) for part in sizes["pipeline_config"].module_fqns_per_model_part],
         "layers": shape.num_hidden_layers,
+        "rotation": [shape.rope_parameters[name] for name in ("rope_theta", "rope_type")],
         "seed": [recipe.get("seed"), recipe.dataloader.seed],
         "batch": [local, recipe.step_scheduler.global_batch_size, steps.grad_acc_steps, tokens.shape[-1]],
         "steps": steps.max_steps,

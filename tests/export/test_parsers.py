@@ -18,14 +18,23 @@ EXPECTED: dict[str, Any] = {
     "megatron": {
         "layout": [
             ["embedding", *["decoder"] * 8], ["decoder"] * 9, ["decoder"] * 9, [*["decoder"] * 6, "loss"],
-        ]
+        ],
+        "rotation": "500000",
     },
-    "torchtitan": {"world": 32, "parts": [15, 20], "schedule": "1F1B", "layers": 32, "batch": [16, 64]},
+    "torchtitan": {
+        "world": 32,
+        "rotation": [[500_000.0, "none"]],
+        "parts": [15, 20],
+        "schedule": "1F1B",
+        "layers": 32,
+        "batch": [16, 64],
+    },
     "automodel": {
         "recipe": "nemo_automodel.recipes.llm.train_ft.TrainFinetuneRecipeForNextTokenPrediction",
         "sizes": [4, 2, 2, 2, 2],
         "parts": [16, 21],
         "layers": 32,
+        "rotation": [500_000.0, "default"],
         "seed": [0, 0],
         "batch": [16, 64, 1, 4096],
         "steps": 20,

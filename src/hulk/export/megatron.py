@@ -8,9 +8,11 @@ from hulk.domain.gpu import Precision
 from hulk.domain.job import Attention, Optimizer
 from hulk.domain.options import Recompute, Sharding, Sync, Within
 from hulk.domain.switches import PLAIN
-from hulk.export.architecture import activation_of, architecture_of, config_of
+from hulk.export.architecture import activation_of, architecture_of
 from hulk.export.files import File, Files
 from hulk.export.grid import Grid, check_experts, check_options, grid_of, precision_of, steps_of
+from hulk.export.rotation import LINEAR, LLAMA, rotation_of
+from hulk.export.rotation import PLAIN as PLAIN_ROTATION
 from hulk.export.scene import Scene, refuse
 from hulk.export.start import in_order, start_files
 
@@ -43,6 +45,13 @@ _OPTIMIZERS = {
     Optimizer.SGD: ["--optimizer", "sgd", "--sgd-momentum", "0.0"],
     Optimizer.MOMENTUM: ["--optimizer", "sgd", "--sgd-momentum", "0.9"],
 }
+_LLAMA_SCALING = {
+    "factor": 0.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192.0,
+}
+"""What `--use-rope-scaling` is, but for its factor."""
 # Further arguments replace those of the file; without any there is made-up data, so that a first try needs none.
 _BEFORE = f"""\
 mapfile -t arguments < {ARGUMENTS}
@@ -119,7 +128,6 @@ def _model(scene: Scene) -> list[str]:
     why = _unlike(shape, activation_of(scene))
     if why is not None:
         raise refuse(NAME, f"{scene.job.model.name} has {why}, which its GPT model has not")
-    config = config_of(scene)
     sequence = scene.job.model.sequence
     made = ["--num-layers", shape.layers, "--hidden-size", shape.hidden, "--ffn-hidden-size", shape.ffn]
     made += ["--num-attention-heads", shape.heads, "--kv-channels", shape.head_dim]
@@ -128,7 +136,7 @@ def _model(scene: Scene) -> list[str]:
     made += ["--seq-length", sequence, "--max-position-embeddings", max(sequence, shape.max_sequence or 0)]
     made += ["--vocab-size", shape.vocab, "--make-vocab-size-divisible-by", 128]
     if shape.position is Position.ROTARY:
-        made += ["--position-embedding-type", "rope", "--rotary-base", int(float(config.get("rope_theta") or 10_000))]
+        made += ["--position-embedding-type", "rope", *_rotation(scene)]
         if shape.rotary and shape.rotary != shape.head_dim:
             made += ["--rotary-percent", shape.rotary / shape.head_dim]
     else:
@@ -144,6 +152,24 @@ def _model(scene: Scene) -> list[str]:
         made += ["--num-experts", shape.experts, "--moe-router-topk", shape.experts_per_token]
         made += ["--moe-ffn-hidden-size", shape.ffn]
     return [str(each) for each in made]
+
+
+def _rotation(scene: Scene) -> list[object]:
+    """How positions are rotated: its scaling of Llama 3 has numbers of its own but for the factor."""
+    rotation, name = rotation_of(scene), scene.job.model.name
+    if rotation.base != int(rotation.base):
+        raise refuse(NAME, f"{name} rotates positions with the base {rotation.base:g}; it takes whole numbers")
+    made: list[object] = ["--rotary-base", int(rotation.base)]
+    factor = rotation.numbers.get("factor", 1.0)
+    if rotation.kind == PLAIN_ROTATION:
+        return made
+    if rotation.kind == LINEAR and factor == int(factor):
+        return [*made, "--rotary-seq-len-interpolation-factor", int(factor)]
+    if rotation.kind == LLAMA and {**rotation.numbers, "factor": 0.0} == _LLAMA_SCALING:
+        return [*made, "--use-rope-scaling", "--rope-scaling-factor", factor]
+    raise refuse(
+        NAME, f"{name} scales its rotations ({rotation.words}); it takes Llama 3's of 8,192 tokens, or a whole factor"
+    )
 
 
 def _unlike(shape: Architecture, activation: str) -> str | None:

@@ -12,6 +12,8 @@ from hulk.domain.switches import PLAIN
 from hulk.export.architecture import architecture_of
 from hulk.export.files import File, Files
 from hulk.export.grid import Grid, check_context, check_options, grid_of, precision_of, shard_sizes, steps_of
+from hulk.export.rotation import LLAMA, rotation_of
+from hulk.export.rotation import PLAIN as PLAIN_ROTATION
 from hulk.export.scene import Scene, refuse
 from hulk.export.start import start_files
 
@@ -53,6 +55,8 @@ Everything that is not of the plan (data, tokenizer, checkpoints) is torchtitan'
 here, or on the command line.
 """
 
+from dataclasses import replace
+
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import DebugConfig, ParallelismConfig, TrainingConfig
@@ -66,10 +70,14 @@ PARALLELISM = {parallelism}
 
 TRAINING = {training}
 
+ROTATION = {rotation}
+
 
 def plan() -> Trainer.Config:
     """The config."""
     model_spec = model_registry({flavor!r})
+    for layer in model_spec.model.layers:
+        layer.attention.rope = replace(layer.attention.rope, **ROTATION)
     return Trainer.Config(
         model_spec=model_spec,
         loss=ChunkedLossWrapper.Config(
@@ -104,6 +112,7 @@ def export(scene: Scene) -> Files:
         module=MODULE,
         parallelism=_literal(_parallelism(scene, grid)),
         training=_literal(_training(scene, grid, precision)),
+        rotation=_literal(_rotation(scene)),
         flavor=_flavor(scene, shape),
         assets="./assets/hf",
         rate=scene.settings.rate,
@@ -122,6 +131,23 @@ def _flavor(scene: Scene, shape: Architecture) -> str:
         known = ", ".join(f"Llama 3 {flavor}" for flavor in _FLAVORS.values())
         raise refuse(NAME, f"{scene.job.model.name} is none of the models it brings along ({known})")
     return _FLAVORS[key]
+
+
+def _rotation(scene: Scene) -> dict[str, Any]:
+    """How positions are rotated; the models that it brings along all do so as Llama 3.1 does."""
+    rotation = rotation_of(scene)
+    if rotation.kind == PLAIN_ROTATION:
+        return {"theta": rotation.base, "scaling": "none"}
+    if rotation.kind != LLAMA:
+        raise refuse(NAME, f"{scene.job.model.name} scales its rotations ({rotation.words}); it takes Llama 3's")
+    numbers = dict(rotation.numbers)
+    return {
+        "theta": rotation.base,
+        "scaling": "llama",
+        "scaling_factor": numbers.pop("factor"),
+        "original_max_position_embeddings": int(numbers.pop("original_max_position_embeddings")),
+        **numbers,
+    }
 
 
 def modules_of(scene: Scene, grid: Grid, names: tuple[str, str, tuple[str, ...]]) -> list[list[str]]:

@@ -4,6 +4,8 @@ Everything that is not of the plan (data, tokenizer, checkpoints) is torchtitan'
 here, or on the command line.
 """
 
+from dataclasses import replace
+
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import DebugConfig, ParallelismConfig, TrainingConfig
@@ -38,10 +40,17 @@ TRAINING = {
     'disable_cuda_graphs': True,
 }
 
+ROTATION = {
+    'theta': 500000.0,
+    'scaling': 'none',
+}
+
 
 def plan() -> Trainer.Config:
     """The config."""
     model_spec = model_registry('8B')
+    for layer in model_spec.model.layers:
+        layer.attention.rope = replace(layer.attention.rope, **ROTATION)
     return Trainer.Config(
         model_spec=model_spec,
         loss=ChunkedLossWrapper.Config(
