@@ -30,14 +30,12 @@ export interface TrafficView { links: LinkTraffic[]; pairs: PairTraffic }
 export interface TimelineRow {
   pipeline: number; slot: number; machine: string; gpus: number[]; lane: "compute" | "network";
   at: number[]; kind: string; micro: number[];
-  /** Where spans were too many: for each kind the share of every piece of time, one character of base64's alphabet each. */
-  mix?: Record<string, string> | null;
 }
-export interface TimelineDetail { from: number; to: number; rows: TimelineRow[] }
 export interface JobTimelineView {
-  step: number; unit: number; resolution: number; spans: number; rows: TimelineRow[]; rows_left_out: number;
-  /** Every span of a short while, where `resolution` is more than 0. */
-  detail?: TimelineDetail | null;
+  step: number; unit: number; resolution: number;
+  /** Seconds up to which, and from which on, rows have every span, where `resolution` is more than 0. */
+  in_full: [number, number];
+  spans: number; rows: TimelineRow[]; rows_left_out: number;
 }
 export interface BreakdownPart { part: string; seconds: number; share: number; text: string }
 export interface JobWords {

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { JobTimelineView } from "../src/contract.ts";
-import { panView, readDetail, readTimeline, rowIdle, rowSums, spanAt, zoomView } from "../src/timeline/model.ts";
+import { panView, readTimeline, rowIdle, rowSums, spanAt, zoomView } from "../src/timeline/model.ts";
 import { timeTicks } from "../src/timeline/draw.ts";
 import { traceOf } from "../src/trace.ts";
 
 const row = { pipeline: 0, slot: 1, machine: "rome-1", gpus: [0, 1], micro: [0, 0, 1] };
 const view: JobTimelineView = {
-  step: 1, unit: 0.1, resolution: 0, spans: 6, rows_left_out: 0, rows: [
+  step: 1, unit: 0.1, resolution: 0, in_full: [0, 0], spans: 6, rows_left_out: 0, rows: [
     { ...row, lane: "compute", at: [0, 2, 3, 4, 8, 1], kind: "fbu" },
     { ...row, lane: "network", at: [0, 9, 1, 1, 2, 1], kind: "ttt" },
   ],
@@ -25,14 +25,6 @@ test("a span is found although others overlap it", () => {
   assert.equal(spanAt(rows[0]!, 0.25), -1);
   assert.equal(spanAt(rows[1]!, 0.85), 0);
   assert.equal(spanAt(rows[1]!, 0.15), 1);
-});
-
-test("a mix of kinds counts as shares of its pieces", () => {
-  const mixed = { ...view, resolution: 0.5, rows: [{ ...row, lane: "compute" as const, at: [], kind: "", micro: [], mix: { f: "/A", b: "A/" } }] };
-  const [first] = readTimeline("job", mixed).rows;
-  assert.equal(rowSums(first!).get("f"), 0.5);
-  assert.equal(rowIdle(first!, 1), 0);
-  assert.equal(readDetail("job", { ...mixed, detail: { from: 0, to: 0.2, rows: view.rows } })?.rows.length, 2);
 });
 
 test("a view never leaves the step", () => {

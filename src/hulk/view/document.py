@@ -165,7 +165,7 @@ class TimelineRow(TypedDict):
     lane  "compute" or "network"; a network row may have spans that overlap
     at    start and length of each span in turn, in `unit` of the timeline: [start0, length0, start1, length1, …]
     kind  a letter for each span: f forward, b backward, w gradients of weights, u update; t transfer, s sync
-    micro the microbatch of each span, -1 where there is none; [] where spans stand for several (`resolution` > 0)
+    micro the microbatch of each span, -1 where there is none, or the span stands for several or for a part of one
     """
 
     pipeline: int
@@ -179,13 +179,14 @@ class TimelineRow(TypedDict):
 
 
 class JobTimelineView(TypedDict):
-    """One step of a job. `unit` is seconds; where `resolution` (seconds) is more than 0, a row shows one thing for
-    each such piece of time, each as often as it took time. `rows_left_out`: rows that are not here, since there are too
-    many."""
+    """One step of a job. `unit` is seconds; where `resolution` (seconds) is more than 0, a row shows every span up to
+    the first of the two times `in_full` (seconds) and from the second on, and between them one thing for each such
+    piece of time, each as often as it took time. `rows_left_out`: rows that are not here, since there are too many."""
 
     step: float
     unit: float
     resolution: float
+    in_full: list[float]
     spans: int
     rows: list[TimelineRow]
     rows_left_out: int

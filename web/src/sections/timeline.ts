@@ -1,7 +1,7 @@
 // The timeline of one job at a time, and the same as a table.
 import type { HulkDocument, JobTimelineView, LiveStage, StageView } from "../contract.ts";
 import { TimelineView } from "../timeline/view.ts";
-import { KIND_COLOURS, KIND_NAMES, KINDS, kindsOf, readDetail, readTimeline, rowIdle, rowSums, type Kind, type Row, type Timeline } from "../timeline/model.ts";
+import { KIND_COLOURS, KIND_NAMES, KINDS, kindsOf, readTimeline, rowIdle, rowSums, type Kind, type Row, type Timeline } from "../timeline/model.ts";
 import { h, refill } from "../ui/dom.ts";
 import { plural, seconds, share } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
@@ -11,8 +11,6 @@ export class TimelineSection {
   readonly element = h("div", { class: "card timeline-card" });
   private readonly view = new TimelineView();
   private readonly select = h("select", { class: "select", testid: "timeline-job", "aria-label": "Job of the timeline" });
-  private readonly part = h("select", { class: "select", testid: "timeline-part", "aria-label": "Part of the step" },
-    h("option", { value: "whole" }, "the whole step"), h("option", { value: "detail" }, "its beginning in detail"));
   private readonly note = h("p", { class: "soft small" });
   private readonly tableBox = h("div");
   private readonly key = h("div", { class: "key" });
@@ -22,7 +20,6 @@ export class TimelineSection {
 
   constructor() {
     this.select.addEventListener("change", () => this.draw(this.select.value));
-    this.part.addEventListener("change", () => this.draw(this.select.value));
   }
 
   show(document: HulkDocument, marks: Marks, ask: HTMLElement | null): void {
@@ -38,7 +35,7 @@ export class TimelineSection {
     refill(this.select, ...jobs.map((job) => h("option", { value: job }, job)));
     const chosen = jobs.includes(before) ? before : jobs[0]!;
     this.select.value = chosen;
-    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.part, this.key, this.view.buttons), this.note, this.view.element, this.tableBox);
+    refill(this.element, h("div", { class: "timeline-head" }, this.select, this.key, this.view.buttons), this.note, this.view.element, this.tableBox);
     this.draw(chosen);
   }
 
@@ -50,16 +47,14 @@ export class TimelineSection {
   private draw(job: string): void {
     const source = this.timelines[job];
     if (!source) return;
-    this.part.hidden = !source.detail;
-    const detail = this.part.value === "detail" ? readDetail(job, source) : null;
-    const timeline = detail ?? readTimeline(job, source);
+    const timeline = readTimeline(job, source);
     this.view.show(timeline, this.marks);
     const notes = [`${seconds(source.step)} a step`, plural(timeline.rows.length, "row")];
     if (source.rows_left_out > 0) notes.push(`${plural(source.rows_left_out, "row")} like these left out`);
-    const mixed = timeline.rows.some((row) => row.mix !== null);
-    const coarse = source.resolution > 0 && !detail && !mixed;
-    if (coarse) notes.push(`a piece of ${seconds(source.resolution)} shows one thing, each as often as it took time`);
-    else if (mixed && !detail) notes.push(`shares of every ${seconds(source.resolution)}`);
+    const coarse = source.resolution > 0;
+    const [until, since] = source.in_full;
+    const between = until > 0 ? `between the first ${seconds(until)} and the last ${seconds(Math.max(0, timeline.length - since))}, which have every pass, ` : "";
+    if (coarse) notes.push(`${between}a piece of ${seconds(source.resolution)} shows one thing, each as often as it took time`);
     this.note.textContent = notes.join(" · ");
     const used = new Set(timeline.rows.flatMap(kindsOf));
     refill(this.key, ...KINDS.filter((kind) => used.has(kind)).map((kind) => {

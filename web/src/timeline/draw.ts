@@ -5,7 +5,7 @@ import type { LiveStage } from "../contract.ts";
 import { seconds } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { themeColour } from "../ui/theme.ts";
-import { firstAfter, KIND_COLOURS, kindOf, KINDS, shortName, stageKey, type Kind, type Mix, type Timeline, type View } from "./model.ts";
+import { firstAfter, KIND_COLOURS, kindOf, KINDS, shortName, stageKey, type Kind, type Timeline, type View } from "./model.ts";
 
 export interface Geometry {
   readonly width: number;
@@ -97,25 +97,6 @@ export function draw(
   pen.fillStyle = colours.line;
   pen.fillRect(0, axis - 1, width, 1);
 
-  /** Shares of every piece of time, one upon the other from the bottom: the height that is left is idle. */
-  function drawMix({ piece, shares }: Mix, top: number): void {
-    const tall = row - 4;
-    const pieces = Math.max(0, ...[...shares.values()].map((values) => values.length));
-    const until = Math.min(pieces, Math.ceil(view.to / piece));
-    for (let at = Math.max(0, Math.floor(view.from / piece)); at < until; at += 1) {
-      const left = Math.max(labels, x(at * piece));
-      const wide = Math.min(width - 8, x((at + 1) * piece)) - left + 0.4;
-      let bottom = top + row - 2;
-      for (const [kind, values] of shares) {
-        const high = tall * Math.min(1, values[at] ?? 0);
-        if (high <= 0) continue;
-        pen.fillStyle = colours.kinds[kind];
-        pen.fillRect(left, bottom - high, wide, high);
-        bottom -= high;
-      }
-    }
-  }
-
   function drawRow(index: number): void {
     const line = timeline.rows[index]!;
     const top = axis + index * row - scroll;
@@ -135,7 +116,6 @@ export function draw(
     pen.fillRect(labels, top + 2, width - 8 - labels, row - 4);
 
     const network = line.source.lane === "network";
-    if (line.mix) drawMix(line.mix, top);
     let painted = -1;
     let kind: Kind | null = null;
     for (let at = firstAfter(line, view.from); at < line.start.length; at += 1) {

@@ -21,21 +21,6 @@ export interface Row {
   readonly end: Float64Array;
   /** The largest end up to each span: spans of a network may overlap, this never falls. */
   readonly reached: Float64Array;
-  /** Instead of spans, where there were too many: the share of each kind in every piece of time. */
-  readonly mix: Mix | null;
-}
-
-export interface Mix {
-  /** Seconds of a piece. */
-  readonly piece: number;
-  readonly shares: ReadonlyMap<Kind, Float32Array>;
-}
-
-const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-function readMix(mix: Readonly<Record<string, string>>, piece: number): Mix {
-  const read = (text: string): Float32Array => Float32Array.from(text, (letter) => Math.max(0, ALPHABET.indexOf(letter)) / 63);
-  return { piece, shares: new Map(KINDS.flatMap((kind) => (mix[kind] ? [[kind, read(mix[kind])] as const] : []))) };
 }
 
 export interface Timeline {
@@ -66,22 +51,15 @@ export function readTimeline(job: string, view: JobTimelineView): Timeline {
       most = Math.max(most, end[i]!);
       reached[i] = most;
     }
-    const mix = source.mix ? readMix(source.mix, view.resolution) : null;
-    return { name: rowName(source), source, start, end, reached, mix };
+    return { name: rowName(source), source, start, end, reached };
   });
   const length = rows.reduce((most, row) => Math.max(most, row.reached[row.reached.length - 1] ?? 0), view.step);
   return { job, rows, length };
 }
 
-/** The kinds that a row has, in its spans or its mix. */
+/** The kinds that a row has. */
 export function kindsOf(row: Row): Kind[] {
-  return KINDS.filter((kind) => row.source.kind.includes(kind) || row.mix?.shares.has(kind));
-}
-
-/** The short while of which every span is known, as a timeline of its own. */
-export function readDetail(job: string, view: JobTimelineView): Timeline | null {
-  const { detail } = view;
-  return detail ? readTimeline(job, { ...view, step: detail.to, resolution: 0, rows: detail.rows }) : null;
+  return KINDS.filter((kind) => row.source.kind.includes(kind));
 }
 
 export function kindOf(row: Row, index: number): Kind {
@@ -91,11 +69,6 @@ export function kindOf(row: Row, index: number): Kind {
 /** Seconds of each kind in a row. */
 export function rowSums(row: Row): Map<Kind, number> {
   const sums = new Map<Kind, number>();
-  if (row.mix) {
-    const { piece, shares } = row.mix;
-    for (const [kind, values] of shares) sums.set(kind, piece * values.reduce((sum, value) => sum + value, 0));
-    return sums;
-  }
   for (let i = 0; i < row.start.length; i += 1) {
     const kind = kindOf(row, i);
     sums.set(kind, (sums.get(kind) ?? 0) + row.end[i]! - row.start[i]!);
@@ -105,7 +78,6 @@ export function rowSums(row: Row): Map<Kind, number> {
 
 /** Seconds in which a row does nothing. */
 export function rowIdle(row: Row, length: number): number {
-  if (row.mix) return Math.max(0, length - [...rowSums(row).values()].reduce((sum, lasts) => sum + lasts, 0));
   let idle = 0;
   let reached = 0;
   for (let i = 0; i < row.start.length; i += 1) {

@@ -7,17 +7,9 @@ import type { Marks } from "../ui/palette.ts";
 import { onThemeChange } from "../ui/theme.ts";
 import { Tooltip } from "../map/tooltip.ts";
 import { draw, readColours, type Colours, type Geometry } from "./draw.ts";
-import { KIND_NAMES, kindOf, panView, rowIdle, rowSums, spanAt, zoomView, type Mix, type Row, type Timeline, type View } from "./model.ts";
+import { KIND_NAMES, kindOf, panView, rowIdle, rowSums, spanAt, zoomView, type Row, type Timeline, type View } from "./model.ts";
 
-function mixWords(row: Row, { piece, shares }: Mix, time: number): string {
-  const at = Math.floor(time / piece);
-  const parts = [...shares].map(([kind, values]) => [KIND_NAMES[kind], values[at] ?? 0] as const).filter(([, part]) => part > 0);
-  const words = parts.map(([name, part]) => `${name} ${share(part)}`).join(", ");
-  return `${words || "idle"}\n${row.name}\nof the ${seconds(piece)} from ${seconds(at * piece)}`;
-}
-
-function about(row: Row, span: number, time: number): string {
-  if (row.mix) return mixWords(row, row.mix, time);
+function about(row: Row, span: number): string {
   if (span < 0) return `idle\n${row.name}`;
   const micro = row.source.micro[span] ?? -1;
   const name = KIND_NAMES[kindOf(row, span)] + (micro >= 0 ? `, microbatch ${micro + 1}` : "");
@@ -160,7 +152,7 @@ export class TimelineView {
       return;
     }
     const time = this.timeAt(event.clientX);
-    this.tooltip.show(about(row, spanAt(row, time), time), event.clientX - box.x, event.clientY - box.y, box.width);
+    this.tooltip.show(about(row, spanAt(row, time)), event.clientX - box.x, event.clientY - box.y, box.width);
   }
 
   private listen(): void {
