@@ -143,7 +143,13 @@ def test_lose_a_region(page):
     page.locator(by("whatif")).get_by_text("pipelines instead of 4").first.wait_for()
     assert page.locator(by("change")).count() == 5
     page.locator(by("machine", machine="rome-1")).click()
-    assert "it is lost" in page.locator(by("facts")).inner_text()
+    facts = page.locator(by("facts")).inner_text()
+    assert "it is lost" in facts
+    assert "at work" not in facts
+    rows = page.locator(f"{by('machines-table')} tbody tr").all_inner_texts()
+    assert len([row for row in rows if "lost" in row.split()]) == 5
+    idle = page.locator(f"{by('machine')}.idle:not(.lost)").count()
+    assert page.locator(by("job", job="")).inner_text().startswith(f"{idle} machine")
 
 
 def test_drag_a_machine_to_another_job(page):

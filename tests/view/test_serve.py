@@ -126,6 +126,7 @@ def test_what_if_and_back(server, plan):
     lose = {"changes": [{"kind": "lose", "machine": "rome-2"}]}
     answer = server.post(f"/api/plans/{plan}/whatif", lose).json()
     assert answer["changed"]
+    assert answer["idle"] == "rome: rome-3; paris: paris-1; oslo: oslo-1 (5 GPUs)"
     # Its slow pipeline over the wide link is gone with the machine.
     assert answer["jobs"]["bert"]["after"] < answer["jobs"]["bert"]["before"]
     assert answer["jobs"]["second"]["after"] == answer["jobs"]["second"]["before"]

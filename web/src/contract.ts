@@ -86,7 +86,7 @@ export interface PlanEntry {
 }
 export interface WhatIf {
   jobs: Record<string, { before: number | null; after: number | null; how: string; reason: string }>;
-  lines: string[]; owner: number[]; changed: boolean;
+  lines: string[]; owner: number[]; idle: string | null; changed: boolean;
 }
 export interface ApiError { message: string; where: string | null; hint: string | null }
 export interface LiveStage {

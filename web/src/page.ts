@@ -115,7 +115,7 @@ export class Page {
       this.comparison.show(document.comparison, this.marks, this.extras.askComparison());
     }
     if (overlay.measured) this.timeline.measure(overlay.measured);
-    this.tables.show(document.cluster, document, this.owner, this.marks, (pick) => this.choose(pick, true));
+    this.tables.show(document.cluster, document, this.owner, this.overlay.lost, this.marks, (pick) => this.choose(pick, true));
     for (const part of this.planned) part.hidden = false;
     refill(this.nav, ...SECTIONS.map(([id, name]) => h("a", { href: `#${id}` }, name)));
     window.document.documentElement.dataset["ready"] = document.saved?.id ?? "report";
@@ -139,7 +139,7 @@ export class Page {
     this.title(`${cluster.name} – Hulk`, cluster.name, jobs);
     this.drawMap();
     refill(this.jobs.element);
-    this.tables.show(cluster, null, [], this.marks, (pick) => this.choose(pick, true));
+    this.tables.show(cluster, null, [], new Set(), this.marks, (pick) => this.choose(pick, true));
     for (const part of this.planned) part.hidden = true;
     refill(this.nav);
     window.document.documentElement.dataset["ready"] = "preview";
@@ -174,13 +174,18 @@ export class Page {
     this.map.highlight(this.job);
     this.map.choose(this.pick);
     this.drawFacts();
-    if (document) this.jobs.show(document, this.marks, this.job, this.overlay.whatif);
+    if (document) this.drawJobs(document);
+  }
+
+  private drawJobs(document: HulkDocument): void {
+    this.jobs.show({ document, owner: this.owner, lost: this.overlay.lost, marks: this.marks, chosen: this.job, whatif: this.overlay.whatif });
   }
 
   private drawFacts(): void {
     if (!this.cluster) return;
     this.facts.show({
       cluster: this.cluster, document: this.document, owner: this.owner, marks: this.marks, pick: this.pick, lost: this.overlay.lost,
+      idle: (this.overlay.whatif ?? this.document?.words)?.idle ?? null,
       actions: this.extras.actions, onPick: (pick) => this.choose(pick),
     });
   }
@@ -199,7 +204,7 @@ export class Page {
     this.job = this.job === job ? null : job;
     this.map.highlight(this.job);
     this.choose(this.job === null ? null : { kind: "job", name: this.job });
-    if (this.document) this.jobs.show(this.document, this.marks, this.job, this.overlay.whatif);
+    if (this.document) this.drawJobs(this.document);
   }
 
   /** For measuring: moves and zooms the map for a while and answers with frames a second. */

@@ -45,6 +45,7 @@ from hulk.view.explanation import explanation_json
 from hulk.view.price import price_json
 from hulk.view.replanned import replan_view
 from hulk.view.timeline import timeline_view
+from hulk.view.words import idle_words
 from hulk.whatif import suggest
 
 _WIDELY = 3.0  # seconds for planning again from which jobs that lost nothing are planned anew too
@@ -94,6 +95,7 @@ def what_if(recipe: Recipe, plan: JsonObject, changes: tuple[Change, ...], limit
         "jobs": jobs,
         "lines": list(_lines(found)) or ["nothing changes"],
         "owner": [owner.get(machine.name, -1) for machine in shown.cluster.machines],
+        "idle": idle_words(found.plan, found.cluster),
         "changed": found.plan != shown.plan or found.before != found.after,
     }
 

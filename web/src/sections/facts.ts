@@ -30,6 +30,8 @@ export interface FactsInput {
   readonly pick: Pick | null;
   /** Machines that are lost in a what-if. */
   readonly lost: ReadonlySet<string>;
+  /** The idle machines in words. */
+  readonly idle: string | null;
   /** Buttons for a machine, a region or a link, where the page may change things. */
   readonly actions: (pick: Pick) => HTMLElement | null;
   readonly onPick: (pick: Pick) => void;
@@ -57,14 +59,17 @@ export class Facts {
 }
 
 function machineFacts(input: FactsInput, machine: MachineView, index: number, actions: HTMLElement | null): Child[] {
-  const job = input.document?.jobs[input.owner[index] ?? -1]?.name ?? null;
+  const lost = input.lost.has(machine.name);
+  const job = lost ? null : input.document?.jobs[input.owner[index] ?? -1]?.name ?? null;
   const mark = markOf(input.marks, job);
-  const stages = Object.entries(input.document?.cut ?? {}).flatMap(([name, cut]) => cut.pipelines.flatMap((pipeline, p) =>
+  // A what-if has no cut of its own: stages are those of the plan, and a lost machine has none any more.
+  const moved = !lost && (input.document?.owner[index] ?? -1) !== (input.owner[index] ?? -1);
+  const stages = Object.entries(lost ? {} : input.document?.cut ?? {}).flatMap(([name, cut]) => cut.pipelines.flatMap((pipeline, p) =>
     pipeline.stages.map((stage, s) => ({ name, p, s, stage })).filter(({ stage }) => partsOf(stage).some((part) => part.machine === machine.name))));
   return [
     h("h2", {}, job ? badge(mark) : null, machine.name),
     factList([
-      ["job", input.lost.has(machine.name) ? "none: it is lost" : job ?? "idle"],
+      ["job", lost ? "none: it is lost" : job ?? "idle"],
       ["region", machine.region],
       ["GPUs", `${machine.gpus}×${machine.gpu}`],
       ["memory", `${bytes(machine.memory)} a GPU`],
@@ -72,6 +77,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
       ["price", `${money(machine.price * 3600)} an hour`],
     ]),
     actions,
+    moved && stages.length > 0 && h("p", { class: "soft small" }, "Its stages in the plan, before this what-if:"),
     ...stages.slice(0, 12).map(({ name, p, s, stage }) => {
       const used = stage.memory_used === null ? null : stage.memory_used / stage.memory;
       return h("div", {},
@@ -85,7 +91,7 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
         ]));
     }),
     stages.length > 12 ? h("p", { class: "soft small" }, `and ${stages.length - 12} stages more`) : null,
-    peers(input, index),
+    lost ? null : peers(input, index),
   ];
 }
 
@@ -196,7 +202,7 @@ function overview(input: FactsInput): Child[] {
       ["machines", String(cluster.machines.length)],
       ["GPUs", String(gpus)],
       ["regions", String(cluster.regions.length)],
-      document?.words.idle ? ["idle", clamped(document.words.idle)] : null,
+      input.idle ? ["idle", clamped(input.idle)] : null,
     ]),
     ...(document ? [bottlenecks(input, document)] : []),
     notes.length > 0 ? h("ul", { class: "plain-list" }, ...notes.map((note) => h("li", {}, note))) : null,

@@ -6,23 +6,33 @@ import { count, money, plural, seconds } from "../ui/format.ts";
 import { markOf, type Marks } from "../ui/palette.ts";
 import { partsBar } from "./parts.ts";
 
+export interface CardsInput {
+  readonly document: HulkDocument;
+  /** Whose the machines are, and which are lost, in a what-if. */
+  readonly owner: readonly number[];
+  readonly lost: ReadonlySet<string>;
+  readonly marks: Marks;
+  readonly chosen: string | null;
+  readonly whatif: WhatIf | null;
+}
+
 export class JobCards {
   readonly element = h("div", { class: "jobs", testid: "jobs" });
 
   constructor(private readonly onJob: (job: string) => void) {}
 
-  show(document: HulkDocument, marks: Marks, chosen: string | null, whatif: WhatIf | null): void {
-    const cards = document.jobs.map(({ name }) => this.card(document, marks, name, chosen, whatif));
-    const idle = document.owner.filter((owner) => owner < 0).length;
+  show(input: CardsInput): void {
+    const { document, owner, lost, whatif } = input;
+    const machines = (of: number): number => document.cluster.machines.filter(({ name }, index) => (owner[index] ?? -1) === of && !lost.has(name)).length;
+    const cards = document.jobs.map(({ name }, index) => this.card(input, name, machines(index)));
+    const idle = (whatif ?? document.words).idle ?? "";
     const idleCard = h("div", { class: "card idle-card", testid: "job", "data-job": "", "data-drop-job": "" },
-      h("strong", {}, `${plural(idle, "machine")} idle`), h("span", { title: document.words.idle ?? "" }, document.words.idle ?? ""));
+      h("strong", {}, `${plural(machines(-1), "machine")} idle`), h("span", { title: idle }, idle));
     refillKeepingFocus(this.element, ...cards, idleCard);
   }
 
-  private card(document: HulkDocument, marks: Marks, name: string, chosen: string | null, whatif: WhatIf | null): HTMLElement {
+  private card({ document, marks, chosen, whatif }: CardsInput, name: string, machines: number): HTMLElement {
     const words = document.words.jobs[name];
-    const mine = document.jobs.findIndex((job) => job.name === name);
-    const machines = document.owner.filter((owner) => owner === mine).length;
     const title = h("button", {
       type: "button", class: "job-name", testid: "job-name", "data-job": name, "aria-pressed": String(chosen === name), title: "Show this job alone, and its words",
       on: { click: () => this.onJob(name) },

@@ -11,20 +11,24 @@ import { table } from "../ui/table.ts";
 export class Tables {
   readonly element = h("div", { class: "tables" });
 
-  show(cluster: ClusterView, document: HulkDocument | null, owner: readonly number[], marks: Marks, onPick: (pick: Pick) => void): void {
-    refill(this.element, machines(cluster, document, owner, marks, onPick), links(cluster, document, onPick));
+  show(cluster: ClusterView, document: HulkDocument | null, owner: readonly number[], lost: ReadonlySet<string>, marks: Marks, onPick: (pick: Pick) => void): void {
+    refill(this.element, machines(cluster, document, owner, lost, marks, onPick), links(cluster, document, onPick));
   }
 }
 
 function machines(
-  cluster: ClusterView, document: HulkDocument | null, owner: readonly number[], marks: Marks, onPick: (pick: Pick) => void,
+  cluster: ClusterView, document: HulkDocument | null, owner: readonly number[], lost: ReadonlySet<string>, marks: Marks, onPick: (pick: Pick) => void,
 ): HTMLElement {
-  type Line = MachineView & { job: string | null };
-  const rows: Line[] = cluster.machines.map((machine, index) => ({ ...machine, job: document?.jobs[owner[index] ?? -1]?.name ?? null }));
+  type Line = MachineView & { job: string | null; state: string };
+  const rows: Line[] = cluster.machines.map((machine, index) => {
+    const gone = lost.has(machine.name);
+    const job = gone ? null : document?.jobs[owner[index] ?? -1]?.name ?? null;
+    return { ...machine, job, state: gone ? "lost" : job ?? "idle" };
+  });
   return table<Line>({
     title: "Machines", testid: "machines-table", rows, first: 60, onRow: (row) => onPick({ kind: "machine", name: row.name }), columns: [
       { name: "machine", text: (row) => row.name },
-      { name: "job", text: (row) => row.job ?? "idle", show: (row) => (row.job === null ? "idle" : h("span", { class: "with-badge" }, badge(markOf(marks, row.job)), row.job)) },
+      { name: "job", text: (row) => row.state, show: (row) => (row.job === null ? row.state : h("span", { class: "with-badge" }, badge(markOf(marks, row.job)), row.job)) },
       { name: "region", text: (row) => row.region },
       { name: "GPUs", text: (row) => `${row.gpus}×${row.gpu}`, by: (row) => `${row.gpu} ${row.gpus}` },
       { name: "memory a GPU", text: (row) => bytes(row.memory), by: (row) => row.memory, numeric: true },
