@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import pickle
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from hulk.serve.messages import TaskState
 from hulk.serve.pool import BusyError, FaultError, answered, context, follow_parent, problem_of, result_of
 
 _KEPT = 256  # tasks that are over and can still be asked about
+_KEPT_BYTES = 16 * 2**20  # of their results, as JSON; the last one is kept however large it is
+_WAITING_BYTES = 256 * 2**20  # of what all tasks that wait were given
 _NICE = 10  # long work makes way for what people wait for
 _GRACE = 90.0  # seconds beyond its own limit after which a task is ended
 _ALIVE = 10.0  # seconds between signs of life on a connection where nothing happens
@@ -52,6 +56,8 @@ class Task:
     kill: Callable[[], None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     listeners: int = 0
+    size: int = 0
+    """Bytes of what it was given; when it is over, of its result."""
 
     @property
     def over(self) -> bool:
@@ -62,6 +68,8 @@ class Task:
         """Change it, and wake whoever listens."""
         for name, value in what.items():
             setattr(self, name, value)
+        if self.over:
+            self.arguments, self.size = (), len(json.dumps(self.result))
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -107,14 +115,24 @@ class Tasks:
         """A new task that may take so many seconds; BusyError where too many wait already."""
         if sum(task.state == "queued" for task in self._tasks.values()) >= self._most:
             raise BusyError(f"{self._most} tasks are waiting for their turn already; try again later")
-        over = [key for key, task in self._tasks.items() if task.over]
-        for key in over[: max(0, len(over) - _KEPT)]:
-            del self._tasks[key]
-        task = Task(secrets.token_hex(8), kind, arguments, seconds, then)
+        size = len(pickle.dumps(arguments))
+        if size + sum(task.size for task in self._tasks.values() if task.state == "queued") > _WAITING_BYTES:
+            raise BusyError("what waits for its turn fills the memory that there is for it; try again later")
+        self._forget()
+        task = Task(secrets.token_hex(8), kind, arguments, seconds, then, size=size)
         self._tasks[task.id] = task
         self._queues[_LANES[kind]].put_nowait(task)
         self._count()
         return task
+
+    def _forget(self) -> None:
+        """Of the tasks that are over, keep those that were added last."""
+        kept = size = 0
+        for key, task in reversed(list(self._tasks.items())):
+            if task.over:
+                kept, size = kept + 1, size + task.size
+                if kept > _KEPT or (kept > 1 and size > _KEPT_BYTES):
+                    del self._tasks[key]
 
     def get(self, key: str) -> Task:
         """The task of that id."""
@@ -188,6 +206,7 @@ class Tasks:
                     task.tell(state="failed", error={"message": f"a fault in hulk itself: {type(error).__name__}"})
             finally:
                 task.kill = None
+                self._forget()
                 self._count()
 
     async def _played(self, task: Task) -> Any:
