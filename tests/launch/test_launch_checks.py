@@ -74,9 +74,13 @@ def test_hosts_that_do_not_let_us_in(loopback: Loopback) -> None:
 
 def test_machines_that_are_ready(loopback: Loopback) -> None:
     loopback.hosts({"rome-1": "known", "oslo-1": "known", "rome-2": "known"})
-    more = ("--data", "text.txt", "--no-gpus", "--check", "--port", "29777")
+    old = loopback.folder / "old.jsonl"
+    old.write_text('{"step": 1}\n', encoding="ascii")
+    more = ("--data", "text.txt", "--no-gpus", "--check", "--port", "29777", "--metrics", "old.jsonl")
     done = hulk("launch", *PLAN, *loopback.options(), *more, cwd=loopback.folder)
     assert (done.returncode, done.stdout.strip()) == (0, "3 machines are ready"), done.stderr
+    # What an earlier run wrote is replaced when a run starts, and none has.
+    assert old.read_text(encoding="ascii") == '{"step": 1}\n'
 
 
 def test_a_plan_of_another_cluster(case: Path) -> None:

@@ -49,6 +49,7 @@ def launch_batch(target: str, scenes: Sequence[Scene], hand: Hand, asked: Asked,
         if not todo:
             return
         folders = stack.enter_context(_folders(target, todo))
+        progress.begin()
         try:
             workers: list[Worker] = []
             for scene, folder in zip(todo, folders, strict=True):

@@ -171,6 +171,8 @@ def _put(scenes: Sequence[Scene], exported: dict[str, Files], stations: Mapping[
 
 def _run(scenes: Sequence[Scene], stations: Mapping[str, Station], progress: Progress, logs: Path) -> None:
     """Start all scripts, and watch all ranks."""
+    if scenes:
+        progress.begin()
     workers: list[Worker] = []
     parts: dict[tuple[str, str], Part] = {}
     for scene in scenes:

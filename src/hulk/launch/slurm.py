@@ -21,6 +21,10 @@ _COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "scontrol")
 _LOOK = 1.0  # seconds between two looks at the queue
 _READ = 0.2  # seconds between two looks at the output
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED")
+_UNKNOWN = "UNKNOWN"  # what state a job is in while Slurm does not say
+_LEAVE = 60.0  # seconds that a job may take to leave its nodes
+_PATIENCE = 300.0  # seconds without an answer after which a job is taken for lost; a controller may start anew
+_GONE = re.compile(r"invalid job id", re.I)  # Slurm forgets jobs some minutes after their end
 _BROKEN = re.compile(r"down|drain|fail|unknown|maint|not_resp|power", re.I)
 
 
@@ -48,32 +52,48 @@ class SlurmJob:
         self._output = folder / f"slurm-{self._number}.out"
         self._name, self._say = scene.job.name, say
         self._over = threading.Event()
+        self._heard, self._lost = time.monotonic(), False
 
     def follow(self, part: Part) -> None:
         """Wait for the job's turn, then pass on its output."""
         told = ""
-        while (state := self._state()) in _WAITING:
+        while (state := self._state()) in (*_WAITING, _UNKNOWN):
+            if state == _UNKNOWN:
+                time.sleep(_LOOK)
+                continue
             why = _run("squeue", "-h", "-j", self._number, "-o", "%r").stdout.strip().partition("\n")[0]
             if why != told:
                 self._say(f"{self._name} is job {self._number} of Slurm and waits for its turn: {why}")
                 told = why
             time.sleep(_LOOK)
-        del state
         threading.Thread(target=self._read, args=(part,), daemon=True).start()
 
     def cancel(self) -> None:
         """Take it out of the queue, and wait until its nodes are free."""
         self._over.set()
-        if self._state() is None:
-            return
-        _run("scancel", self._number)
-        end = time.monotonic() + 60.0
-        while self._state() is not None and time.monotonic() < end:
+        end = time.monotonic() + _LEAVE
+        asked = False
+        while self._state() is not None or self._lost:
+            asked = asked or _run("scancel", self._number).returncode == 0
+            if time.monotonic() > end:
+                break
             time.sleep(_READ)
+        if not asked and (self._lost or self._state() == _UNKNOWN):
+            self._say(f"{self._name} could not be cancelled, since Slurm does not answer: scancel {self._number}")
 
     def _state(self) -> str | None:
-        """RUNNING, PENDING and their kin; None where it is over."""
-        states = _run("squeue", "-h", "-j", self._number, "-o", "%T").stdout.split()
+        """RUNNING, PENDING and their kin; None where it is over. A look that fails says nothing of the job."""
+        looked = _run("squeue", "-h", "-j", self._number, "-o", "%T")
+        if looked.returncode != 0 and not _GONE.search(looked.stderr):
+            silent = time.monotonic() - self._heard
+            if silent < _PATIENCE:
+                return _UNKNOWN
+            if not self._lost:
+                self._say(f"{self._name}: Slurm has not answered for {silent:.0f} s: {_last(looked.stderr, 'squeue')}")
+            self._lost = True
+            return None
+        self._heard, self._lost = time.monotonic(), False
+        states = looked.stdout.split()
         return states[0] if states else None
 
     def _read(self, part: Part) -> None:
@@ -130,5 +150,5 @@ def _run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)  # noqa: S603
 
 
-def _last(said: str) -> str:
-    return (said.strip().splitlines() or ["no word from sbatch"])[-1]
+def _last(said: str, program: str = "sbatch") -> str:
+    return (said.strip().splitlines() or [f"no word from {program}"])[-1]

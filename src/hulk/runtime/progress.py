@@ -153,16 +153,19 @@ class Progress:
     _devices: dict[str, dict[int, str]] = field(default_factory=dict)
     _ended: dict[str, float] = field(default_factory=dict)
     _open: dict[tuple[str, int], dict[tuple[int, int], Event]] = field(default_factory=dict)
+    _begun: bool = False
 
-    def __post_init__(self) -> None:
-        """Start an empty file of metrics."""
-        if self.metrics is not None:
+    def begin(self) -> None:
+        """Workers are about to start: the file of metrics is emptied, once. Before, all that may still be wrong leaves
+        what an earlier run wrote alone."""
+        if self.metrics is not None and not self._begun:
             try:
                 self.metrics.write_text("", encoding="utf-8")
             except OSError as error:
                 raise InputError(
                     f"cannot write this file: {error.strerror or error}", where=str(self.metrics)
                 ) from None
+        self._begun = True
 
     def __call__(self, worker: Worker, event: Event) -> None:
         """Take an event of a worker."""

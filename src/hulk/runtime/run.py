@@ -158,6 +158,7 @@ def _start(
     progress: Progress, own: Mapping[str, Settings], files: RunFiles, hosts: Hosts, locks: Sequence[int]
 ) -> None:
     """Start the workers of all jobs and watch them to the end."""
+    progress.begin()
     with told_early(progress, lambda: own):
         for last in (False,) * (PORTS - 1) + (True,):
             try:
