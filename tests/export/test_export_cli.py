@@ -96,7 +96,7 @@ def test_several_jobs_get_a_folder_each(folder: Path) -> None:
         ((*TINY, "--to", "torchrun", "-o", "tiny.json"), 2, "this is there already, and no folder"),
         ((*TINY, "--to", "torchrun", "-o", "no/such/folder"), 2, "there is no folder"),
         ((*TINY, "--to", "torchrun", "-o", "out", "--job", "tine"), 2, "no job 'tine' in this plan (did you mean"),
-        ((*TINY[:2], "hall.yaml", *TINY[3:], "--to", "torchrun", "-o", "out"), 2, "no machine 'rome-1' in cluster"),
+        ((*TINY[:2], "hall.yaml", *TINY[3:], "--to", "torchrun", "-o", "out"), 2, "it was made for cluster 'sites'"),
         ((*TINY, "--to", "megatron", "-o", "out"), 3, "megatron: pipelines 1 and 2 have 2 and 1 stages"),
         ((*TINY[:-2], "--to", "torchrun", "-o", "out"), 2, "no data to train on"),
         ((*TINY, "--to", "torchrun", "-o", "out", "--hosts", "bad.yaml"), 2, "hosts.rome-1.address"),
@@ -110,6 +110,18 @@ def test_what_is_wrong_is_said_on_one_line(folder: Path, words: tuple[str, ...],
     told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert done.returncode == code and len(told) == 1 and message in told[0], done.stderr
     assert "Traceback" not in done.stderr and not (folder / "out").exists()
+
+
+def test_a_plan_of_another_cluster(folder: Path) -> None:
+    (folder / "other.yaml").write_text(SITES.replace("v100-32, gpus: 4", "v100-16, gpus: 4"))
+    words = (TINY[0], "-c", "other.yaml", *TINY[3:], "--to", "torchrun", "-o", "out")
+    done = export(folder, *words)
+    [told] = done.stderr.splitlines()
+    assert done.returncode == 2 and not (folder / "out").exists()
+    assert "this is not the cluster of the plan: oslo-1 had 4 × v100-32" in told and "plan again" in told
+    done = export(folder, *words, "--anyway")
+    assert done.returncode == 0 and (folder / "out" / "all.sh").exists()
+    assert done.stderr.startswith("warning: this is not the cluster of the plan: oslo-1 had")
 
 
 def test_a_full_disk_leaves_nothing(folder: Path) -> None:

@@ -17,6 +17,9 @@ HostsOption = Annotated[
     str | None, typer.Option(help="a file that says where machines are; without it, by their names")
 ]
 PortOption = Annotated[int, typer.Option(min=1, max=65535, help="the port of the first machine on which ranks meet")]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="also where the plan was made for a cluster that was different")
+]
 ImageOption = Annotated[str, typer.Option(help="the container image, for targets that run in containers")]
 
 
@@ -32,10 +35,12 @@ def export(
     hosts: HostsOption = None,
     port: PortOption = 29500,
     image: ImageOption = "hulk",
+    anyway: AnywayOption = False,
 ) -> None:
     """Write what starts a plan's jobs: scripts, job files or configs for torchrun, Slurm, Megatron-LM and others.
 
-    Exit code 3 where the target cannot express the plan; the message names the part.
+    Exit code 3 where the target cannot express the plan, 2 where it was made for another cluster; the message names the
+    part.
     """
     from hulk.cli.inputs import read_plan
     from hulk.cli.screen import console
@@ -51,7 +56,7 @@ def export(
 
     target = TARGETS.get(to)
     machines, work = load_cluster(cluster), load_jobs(jobs)
-    loaded = read_plan(plan, machines)
+    loaded = read_plan(plan, machines, strict=not anyway)
     check_plan(loaded, machines, work)
     check_folder(out, "--out")
     chosen = choose_jobs(loaded, work, job)

@@ -81,7 +81,7 @@ def read_plan(path: str, cluster: Cluster, base: Cluster | None = None, *, stric
     plan, differs = load_plan_for(Path(path), cluster)
     asked_for = base is not None and base is not cluster and load_plan_for(Path(path), base)[1] is None
     if differs and strict:
-        hint = "plan again for this cluster; --anyway starts it all the same"
+        hint = "plan again for this cluster; --anyway goes on all the same"
         raise InputError(f"this is not the cluster of the plan: {differs}", where=path, hint=hint)
     if differs and not asked_for:
         sys.stderr.write(f"warning: this is not the cluster of the plan: {differs}\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hulk.cli.export import HostsOption
+from hulk.cli.export import AnywayOption, HostsOption
 from hulk.cli.live import PageOption, PagePortOption, on_page
 from hulk.cli.price import ClusterOption, JobsOption, PlanArgument
 from hulk.cli.run import (
@@ -58,9 +58,6 @@ HulkOption = Annotated[
 SshConfigOption = Annotated[Path | None, typer.Option(help="with ssh: a configuration for ssh (its -F)")]
 NoGpusOption = Annotated[
     bool, typer.Option("--no-gpus", help="machines need not have the plan's GPUs: train on what they have, or on CPUs")
-]
-AnywayOption = Annotated[
-    bool, typer.Option("--anyway", help="also where the plan was made for a cluster that was different")
 ]
 CheckOption = Annotated[bool, typer.Option("--check", help="check every machine, and start nothing")]
 
