@@ -73,11 +73,11 @@ def probe(
     given by --agents, --hosts or --testbed."""
     if context.invoked_subcommand is not None:
         return
-    from hulk.cli.probe_report import render_drift, render_survey, survey_json
+    from hulk.cli.probe_report import render_drift, render_machines, render_survey, survey_json
     from hulk.cli.screen import console, print_json
     from hulk.errors import InputError
     from hulk.io.cluster_file import load_cluster
-    from hulk.probe.drift import drift
+    from hulk.probe.drift import drift, drifted_machines
     from hulk.probe.links import found_links
     from hulk.probe.machines import found_machines
     from hulk.probe.opening import over_ssh
@@ -96,18 +96,24 @@ def probe(
     made = _made(found, links)
     if output is not None:
         _write(output, update, name, listing, found, links, made)
+    # A testbed's machines are this computer, whatever the file says that they stand for.
+    given = [each.given for each in listing.machines] if testbed is None else []
+    others = [] if base is None else drifted_machines(base, given, found.facts)
     if as_json:
-        print_json(survey_json(found, links, None if base is None else drift(base, links)))
+        print_json(survey_json(found, links, None if base is None else drift(base, links), others))
         return
     screen = console()
     if base is None:
         render_survey(found, links, found_machines([each.given for each in listing.machines], found.facts), screen)
     else:
+        if others:
+            render_machines(others, screen)
         render_drift(drift(base, links), screen)
     for words in found.missed:
         screen.print(f"not measured: {words}", soft_wrap=True)
     if output is not None:
-        screen.print(f"written: {output}", style="dim")
+        kept = any(each.changed for each in others)
+        screen.print(f"written: {output}{', with the machines as they were' if kept else ''}", style="dim")
 
 
 @app.command()

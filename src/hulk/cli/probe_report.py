@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from hulk.cli.screen import table
-from hulk.probe.drift import Drift
+from hulk.probe.drift import Drift, MachineDrift
 from hulk.probe.links import FoundLink
 from hulk.probe.machines import FoundMachine
 from hulk.units import format_bandwidth, format_size, format_time
@@ -55,7 +55,25 @@ def render_drift(drifts: Sequence[Drift], screen: Console) -> None:
     screen.print(f"{changed} of {len(drifts)} links have drifted by more than 10 %; latency one way", style="dim")
 
 
-def survey_json(found: Survey, links: Sequence[FoundLink], drifts: Sequence[Drift] | None) -> dict[str, Any]:
+def render_machines(machines: Sequence[MachineDrift], screen: Console) -> None:
+    """The machines that are not as the file has them."""
+    rows = table("machine", "drifted", "was", "is")
+    for machine in machines:
+        for what, (was, now) in machine.changed.items():
+            rows.add_row(machine.machine, what, was, now)
+    changed = sum(bool(machine.changed) for machine in machines)
+    if changed:
+        screen.print(rows)
+        screen.print()
+    screen.print(f"{changed} of {len(machines)} machines are not as the file has them", style="dim")
+
+
+def survey_json(
+    found: Survey,
+    links: Sequence[FoundLink],
+    drifts: Sequence[Drift] | None,
+    machines: Sequence[MachineDrift] = (),
+) -> dict[str, Any]:
     """For programs: seconds one way, bytes/s; null where nothing was measured."""
     changed = [[]] * len(links) if drifts is None else [list(each.changed) for each in drifts]
     return {
@@ -80,6 +98,17 @@ def survey_json(found: Survey, links: Sequence[FoundLink], drifts: Sequence[Drif
             for link, drifted in zip(links, changed, strict=True)
         ],
         "missed": found.missed,
+        **(
+            {}
+            if drifts is None
+            else {
+                "drifted_machines": {
+                    each.machine: {what: {"was": was, "is": now} for what, (was, now) in each.changed.items()}
+                    for each in machines
+                    if each.changed
+                }
+            }
+        ),
     }
 
 

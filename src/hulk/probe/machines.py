@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from hulk.io.gpus import gpu, load_gpus
 from hulk.text import one_line
 from hulk.units import format_bandwidth, format_size
 
-_MEMORY_SAME = 0.02  # share by which a driver's figure may differ from the catalogue's
+MEMORY_SAME = 0.02
+"""Share by which a driver's figure may differ from the catalogue's."""
 _MOST_WORDS = 300
 
 
@@ -32,6 +33,30 @@ class FoundMachine:
     network: Several | None = None
     price: float | None = None
     words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an agent found: the names of the GPUs, the memory of the smallest and the rate of the fastest card in SI
+    units (None: not known), and why there are no GPUs, where there are none."""
+
+    gpus: tuple[str, ...]
+    memory: float | None
+    card: float | None
+    why: str
+
+
+def seen(facts: Mapping[str, Any]) -> Seen:
+    """An agent's facts, which may lack anything."""
+    here = [each for each in facts.get("gpus") or () if isinstance(each, dict)]
+    sizes = [float(each["memory"]) for each in here if isinstance(each.get("memory"), int | float)]
+    fastest = _network(facts)
+    return Seen(
+        tuple(_plain(str(each.get("name"))) for each in here),
+        min(sizes, default=None),
+        None if fastest is None else fastest.each,
+        "" if here else _plain("; ".join(_absent(facts, "GPU"))),
+    )
 
 
 def known_gpu(name: str) -> GpuType | None:
@@ -90,14 +115,14 @@ def _machine(given: Given, facts: dict[str, Any]) -> FoundMachine:
 def _memory(kind: GpuType, here: list[dict[str, Any]]) -> float | None:
     """Bytes of the smallest GPU, where that is not the type's usual."""
     sizes = [float(each["memory"]) for each in here if isinstance(each.get("memory"), int | float)]
-    if not sizes or abs(min(sizes) / kind.memory - 1) <= _MEMORY_SAME:
+    if not sizes or abs(min(sizes) / kind.memory - 1) <= MEMORY_SAME:
         return None
     if min(sizes) > 1.1 * kind.memory:
         raise InputError(f"a {kind.name} has {format_size(kind.memory)}, these have {format_size(min(sizes))}")
     return min(sizes)
 
 
-def _network(facts: dict[str, Any]) -> Several | None:
+def _network(facts: Mapping[str, Any]) -> Several | None:
     """The fastest card: which of several carry the flows is not known."""
     rates = [float(card["bytes_per_s"]) for card in _cards(facts) if isinstance(card.get("bytes_per_s"), int | float)]
     return Several(1, max(rates)) if rates else None
@@ -122,11 +147,11 @@ def describe(facts: dict[str, Any]) -> str:
     return _plain(", ".join(parts) + (f"; absent: {', '.join(absent)}" if absent else ""))
 
 
-def _cards(facts: dict[str, Any]) -> list[dict[str, Any]]:
+def _cards(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [card for card in facts.get("cards") or () if isinstance(card, dict)]
 
 
-def _absent(facts: dict[str, Any], word: str) -> list[str]:
+def _absent(facts: Mapping[str, Any], word: str) -> list[str]:
     return [str(each) for each in facts.get("absent") or () if word in str(each)]
 
 
