@@ -1,31 +1,22 @@
-"""The page in a real browser, headless Chromium: one server and one browser for all tests. Pictures of what was seen
-go to the folder that HULK_PICTURES names."""
+"""The page in a real browser, headless Chromium: one server and one browser for all tests."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
+from browsing import BROWSER, LIMIT, by, chromium, picture, watched
 from serving import EXAMPLE, ROOT, Served
 from warm import hulk
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
 
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 BY_ITSELF = re.compile(r"/api/plans/[0-9a-f]+/(timeline|explain)$")
 """What the page asks for when nobody does: seconds of a processor each time it is opened."""
-PICTURES = os.environ.get("HULK_PICTURES")
-LIMIT = 60_000  # milliseconds; what is awaited comes much sooner
 COUNTS = {
     name: len({s["machine"] for p in job["pipelines"] for s in p["stages"]}) for name, job in EXAMPLE["jobs"].items()
 }
@@ -33,10 +24,8 @@ COUNTS = {
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +42,7 @@ def page(browser, server):
     context.set_default_timeout(LIMIT)
     context.route(BY_ITSELF, lambda _: None)
     opened = context.new_page()
-    wrong: list[str] = []
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
+    wrong = watched(opened)
     opened.goto(f"{server.address}/#plan={server.example}")
     open_plan(opened, server.example)
     yield opened
@@ -66,10 +53,6 @@ def page(browser, server):
 def open_plan(page, key: str) -> None:
     """Wait until a plan is drawn. (Strings of code, which would say more, are what the page's policy forbids.)"""
     page.wait_for_selector(f'html[data-ready="{key}"]', state="attached")
-
-
-def by(name: str, **data: str) -> str:
-    return f'[data-testid="{name}"]' + "".join(f'[data-{key}="{value}"]' for key, value in data.items())
 
 
 def ready(page) -> str:
@@ -84,11 +67,6 @@ def dots(page) -> dict[str, int]:
 
 def await_other(page, before: str) -> None:
     page.wait_for_selector(f'html[data-ready]:not([data-ready="{before}"])', state="attached")
-
-
-def picture(page, name: str) -> None:
-    if PICTURES:
-        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"))
 
 
 def test_the_map_has_every_machine_in_its_jobs_colour(page):

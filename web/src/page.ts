@@ -3,7 +3,7 @@ import type { Topology } from "topojson-specification";
 import type { ClusterView, HulkDocument, LiveStage, WhatIf } from "./contract.ts";
 import { legend } from "./map/legend.ts";
 import { sceneOf } from "./map/from_document.ts";
-import type { Pick } from "./map/scene.ts";
+import type { Pick, Spent } from "./map/scene.ts";
 import { WorldMap } from "./map/view.ts";
 import { Comparison } from "./sections/comparison.ts";
 import { Cut } from "./sections/cut.ts";
@@ -34,12 +34,12 @@ export const READ_ONLY: Extras = {
 export interface Overlay {
   readonly whatif: WhatIf | null;
   readonly lost: ReadonlySet<string>;
-  readonly busy: ReadonlyMap<string, number>;
+  readonly spent: ReadonlyMap<string, Spent>;
   /** Stages of running jobs by `stageKey`. */
   readonly measured?: ReadonlyMap<string, LiveStage>;
 }
 
-export const NO_OVERLAY: Overlay = { whatif: null, lost: new Set(), busy: new Map() };
+export const NO_OVERLAY: Overlay = { whatif: null, lost: new Set(), spent: new Map() };
 
 const SECTIONS = [["map", "Map"], ["cut", "Cut"], ["timeline", "Timeline"], ["comparison", "Comparison"], ["tables", "Tables"]] as const;
 
@@ -164,7 +164,7 @@ export class Page {
     if (!cluster) return;
     const scene = sceneOf({
       cluster, jobs: document?.jobs.map((job) => job.name) ?? [], owner: this.owner, cut: document?.cut ?? {},
-      traffic: document?.traffic.links ?? [], lost: this.overlay.lost, busy: this.overlay.busy,
+      traffic: document?.traffic.links ?? [], lost: this.overlay.lost, spent: this.overlay.spent,
     });
     this.map.draw(scene, this.marks);
     refill(this.legendBox, legend(scene, this.marks, this.blocked, (shown) => {
@@ -185,6 +185,7 @@ export class Page {
     if (!this.cluster) return;
     this.facts.show({
       cluster: this.cluster, document: this.document, owner: this.owner, marks: this.marks, pick: this.pick, lost: this.overlay.lost,
+      measured: this.overlay.measured ?? new Map(),
       idle: (this.overlay.whatif ?? this.document?.words)?.idle ?? null,
       actions: this.extras.actions, onPick: (pick) => this.choose(pick),
     });

@@ -237,7 +237,7 @@ class Serve {
   private draw(document: HulkDocument, whatif: WhatIf | null): void {
     this.document = document;
     this.whatif = whatif;
-    this.page.show(document, { whatif, lost: this.lost, busy: new Map() });
+    this.page.show(document, { whatif, lost: this.lost, spent: new Map() });
     this.whatifBar.show(this.changes, whatif);
     const plan = this.steps.place?.plan;
     if (plan) history.replaceState(null, "", `${HASH}${encodeURIComponent(plan)}`);

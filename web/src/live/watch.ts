@@ -2,8 +2,9 @@
 import type { Live, LiveJob, LiveStage } from "../contract.ts";
 import { type Overlay, type Page } from "../page.ts";
 import { announce } from "../ui/announce.ts";
-import { h, percent, refill } from "../ui/dom.ts";
+import { h, refill } from "../ui/dom.ts";
 import { stageKey } from "../timeline/model.ts";
+import { spentBar } from "../sections/parts.ts";
 import { seconds, share } from "../ui/format.ts";
 import { tableView, type TableView } from "../ui/table.ts";
 import { get } from "./api.ts";
@@ -29,7 +30,8 @@ class Watch {
   private readonly stages = stageTable();
   private readonly select = h("select", { class: "select", testid: "live-job", "aria-label": "Job that is watched" });
   private last: Live;
-  private laid = 0;
+  private laid = -1000;
+  private waits = false;
   private drawn = 0;
 
   constructor(private readonly page: Page, first: Live) {
@@ -48,12 +50,15 @@ class Watch {
       this.drawn = live.drawn;
       void get<Live>("/api/live").then((whole) => this.draw(whole)).catch(() => undefined);
     }
-    // The map is drawn anew at most every second: busy shares do not change faster than people see.
-    const now = performance.now();
-    if (now - this.laid > 1000 || live.state === "done") {
-      this.laid = now;
-      this.page.lay(overlay(live));
-    }
+    // The map is drawn anew at most every second: busy shares do not change faster than people see. What came meanwhile is
+    // drawn then, as the next step may be minutes away.
+    if (this.waits) return;
+    this.waits = true;
+    setTimeout(() => {
+      this.waits = false;
+      this.laid = performance.now();
+      this.page.lay(overlay(this.last));
+    }, Math.max(0, 1000 - (performance.now() - this.laid)));
   }
 
   private draw(live: Live): void {
@@ -83,14 +88,13 @@ class Watch {
 }
 
 function overlay(live: Live): Overlay {
-  const sums = new Map<string, { busy: number; n: number }>();
-  for (const stage of live.jobs.flatMap(({ stages }) => stages)) {
-    const sum = sums.get(stage.machine) ?? { busy: 0, n: 0 };
-    sums.set(stage.machine, { busy: sum.busy + stage.busy, n: sum.n + 1 });
-  }
+  const of = new Map<string, LiveStage[]>();
+  for (const stage of live.jobs.flatMap(({ stages }) => stages)) of.set(stage.machine, [...(of.get(stage.machine) ?? []), stage]);
+  // Of several stages on a machine, their mean.
+  const mean = (stages: readonly LiveStage[], part: (stage: LiveStage) => number): number => stages.reduce((sum, stage) => sum + part(stage), 0) / stages.length;
   const keyed = ({ job, stages }: LiveJob): [string, LiveStage][] => stages.map((stage) => [stageKey(job, stage.pipeline, stage.stage), stage]);
   return {
-    whatif: null, lost: new Set(), busy: new Map([...sums].map(([machine, { busy, n }]) => [machine, busy / n])),
+    whatif: null, lost: new Set(), spent: new Map([...of].map(([machine, stages]) => [machine, { busy: mean(stages, ({ busy }) => busy), waiting: mean(stages, ({ waiting }) => waiting) }])),
     measured: new Map(live.jobs.flatMap(keyed)),
   };
 }
@@ -101,7 +105,7 @@ function stageTable(): TableView<LiveStage> {
       { name: "pipeline", text: (stage) => String(stage.pipeline + 1), by: (stage) => stage.pipeline, numeric: true },
       { name: "stage", text: (stage) => String(stage.stage + 1), by: (stage) => stage.stage, numeric: true },
       { name: "machine", text: (stage) => stage.machine },
-      { name: "", text: () => "", show: busyBar },
+      { name: "", text: () => "", show: spentBar },
       { name: "busy", text: (stage) => share(stage.busy), by: (stage) => stage.busy, numeric: true },
       { name: "predicted", text: (stage) => (stage.predicted_busy === null ? "–" : share(stage.predicted_busy)), by: (stage) => stage.predicted_busy ?? -1, numeric: true },
       { name: "waiting", text: (stage) => share(stage.waiting), by: (stage) => stage.waiting, numeric: true },
@@ -109,10 +113,3 @@ function stageTable(): TableView<LiveStage> {
   });
 }
 
-function busyBar(stage: LiveStage): HTMLElement {
-  const busy = h("span", { class: "busy" });
-  const waiting = h("span", { class: "waiting" });
-  percent(busy, "width", stage.busy);
-  percent(waiting, "width", stage.waiting);
-  return h("span", { class: "busy-cell", "aria-hidden": "true" }, busy, waiting);
-}

@@ -2,7 +2,7 @@
 import type { ClusterView, CutView, LinkTraffic, LinkView, MachineView } from "../contract.ts";
 import { partsOf } from "../parts.ts";
 import { bandwidth, bytes, plural, seconds, share } from "../ui/format.ts";
-import type { MapLink, MapMachine, MapRegion, Scene } from "./scene.ts";
+import type { MapLink, MapMachine, MapRegion, Scene, Spent } from "./scene.ts";
 
 export interface SceneInput {
   readonly cluster: ClusterView;
@@ -11,8 +11,8 @@ export interface SceneInput {
   readonly cut: Readonly<Record<string, CutView>>;
   readonly traffic: readonly LinkTraffic[];
   readonly lost: ReadonlySet<string>;
-  /** Share of time at work of each machine, while a run is watched. */
-  readonly busy: ReadonlyMap<string, number>;
+  /** How each machine spends its time, while a run is watched. */
+  readonly spent: ReadonlyMap<string, Spent>;
 }
 
 export function linkId(a: string, b: string): string {
@@ -30,9 +30,13 @@ export function jobsOnMachines(cut: Readonly<Record<string, CutView>>): Map<stri
   return found;
 }
 
-export function machineAbout(machine: MachineView, job: string | null, lost: boolean): string {
+export function spentWords({ busy, waiting }: Spent): string {
+  return `measured: at work ${share(busy)}, waiting ${share(waiting)} of the time`;
+}
+
+export function machineAbout(machine: MachineView, job: string | null, lost: boolean, spent?: Spent): string {
   const state = lost ? "lost" : job ?? "idle";
-  return `${machine.name}\n${machine.gpus}×${machine.gpu}, ${bytes(machine.memory)} each\n${state}`;
+  return `${machine.name}\n${machine.gpus}×${machine.gpu}, ${bytes(machine.memory)} each\n${state}${spent ? `\n${spentWords(spent)}` : ""}`;
 }
 
 function machinesOf(input: SceneInput): Map<string, MapMachine[]> {
@@ -42,10 +46,11 @@ function machinesOf(input: SceneInput): Map<string, MapMachine[]> {
     const job = input.jobs[input.owner[index] ?? -1] ?? null;
     const also = (shared.get(machine.name) ?? []).filter((name) => name !== job);
     const lost = input.lost.has(machine.name);
+    const spends = input.spent.get(machine.name);
     const list = found.get(machine.region) ?? [];
     list.push({
       name: machine.name, region: machine.region, memory: machine.memory * machine.gpus, job: lost ? null : job,
-      jobs: job === null || lost ? [] : [job, ...also], lost, about: machineAbout(machine, job, lost), busy: input.busy.get(machine.name),
+      jobs: job === null || lost ? [] : [job, ...also], lost, about: machineAbout(machine, job, lost, spends), spends,
     });
     found.set(machine.region, list);
   });

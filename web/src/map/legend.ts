@@ -3,9 +3,8 @@ import { h, s } from "../ui/dom.ts";
 import { bytes, share } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { badge } from "../ui/badge.ts";
-import { ringPart } from "./donut.ts";
 import { shareBreaks, shareColour } from "./link_lines.ts";
-import { FEW, type Scene } from "./scene.ts";
+import { FEW, SPENT_NAMES, type Scene } from "./scene.ts";
 
 const item = (...children: (Node | string)[]): HTMLElement => h("span", { class: "legend-item" }, ...children);
 
@@ -42,10 +41,9 @@ export function legend(scene: Scene, marks: Marks, blockedShown: boolean, onBloc
       idle && item(h("span", { class: "badge idle-badge", "aria-hidden": "true" }), "idle")),
     memories.length > FEW && item(s("svg", { width: 18, viewBox: "0 0 18 18", "aria-hidden": "true" },
       s("circle", { class: "ring-key", cx: 9, cy: 9, r: 6.5 })), "ring: a region's machines by job; zoom in for each"),
-    scene.regions.some((region) => region.machines.some((machine) => machine.busy !== undefined))
-      && item(s("svg", { width: 18, viewBox: "0 0 18 18", "aria-hidden": "true" },
-        s("circle", { class: "size", cx: 9, cy: 9, r: 4.5 }), s("path", { class: "busy-ring", d: ringPart(6, 8, 0, 0.6), transform: "translate(9 9)" })),
-      "ring: share of the time at work"),
+    scene.regions.some((region) => region.machines.some((machine) => machine.spends))
+      && h("span", { class: "legend-group" }, "ring, measured:", ...(["busy", "waiting"] as const).map((part) =>
+        item(h("i", { class: `swatch spent-${part}` }), SPENT_NAMES[part]))),
     largest > 0 && h("span", { class: "legend-group" },
       item(s("svg", { width: 40, viewBox: "0 0 40 20", "aria-hidden": "true" },
         s("circle", { class: "size", cx: 8, cy: 10, r: 5 }), s("circle", { class: "size", cx: 28, cy: 10, r: 9.5 })),

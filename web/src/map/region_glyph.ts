@@ -1,9 +1,9 @@
 // One region on the map: its machines as dots, or one ring with a count where there are too many to tell apart.
 import { s } from "../ui/dom.ts";
 import { markOf, type Marks } from "../ui/palette.ts";
-import { ring } from "./donut.ts";
+import { ring, ringPart } from "./donut.ts";
 import { packDots, type Packed } from "./packing.ts";
-import type { MapMachine, MapRegion } from "./scene.ts";
+import type { MapMachine, MapRegion, Spent } from "./scene.ts";
 
 export interface Sizes {
   /** Pixels of one design pixel: larger on wide screens, smaller on narrow ones. */
@@ -12,6 +12,13 @@ export interface Sizes {
   readonly label: number;
   /** From a machine's memory to the radius of its dot. */
   readonly dot: (memory: number) => number;
+}
+
+/** Clockwise from the top: the time at work, then the time waiting. */
+export function spentRing({ busy, waiting }: Spent, inner: number, outer: number): SVGPathElement[] {
+  const until = Math.min(1, busy);
+  const both = Math.min(1, busy + waiting);
+  return [s("path", { class: "busy-ring", d: ringPart(inner, outer, 0, until) }), s("path", { class: "waiting-ring", d: ringPart(inner, outer, until, both) })];
 }
 
 export class RegionGlyph {
@@ -120,10 +127,7 @@ export class RegionGlyph {
         group.append(part);
       }
     }
-    if (machine.busy !== undefined) {
-      group.append(s("path", { class: "busy-ring", d: ring([{ colour: "", amount: machine.busy }, { colour: "", amount: 1 - machine.busy }],
-        radius + 1.2, radius + 3.2)[0]?.d ?? "" }));
-    }
+    if (machine.spends) group.append(...spentRing(machine.spends, radius + 1.2, radius + 3.8));
     if (machine.lost) {
       const arm = radius * 0.9;
       group.append(s("path", { class: "lost-cross", d: `M${-arm} ${-arm}L${arm} ${arm}M${arm} ${-arm}L${-arm} ${arm}` }));

@@ -1,5 +1,13 @@
 // What the map draws, apart from where it comes from.
 
+/** Shares of the time that are measured: at work, and waiting for others. */
+export interface Spent {
+  readonly busy: number;
+  readonly waiting: number;
+}
+
+export const SPENT_NAMES = { busy: "at work", waiting: "waiting" } as const;
+
 export interface MapMachine {
   readonly name: string;
   readonly region: string;
@@ -12,8 +20,8 @@ export interface MapMachine {
   readonly lost: boolean;
   /** One sentence for hover and screen readers. */
   readonly about: string;
-  /** Share of the time that it computes, while a run is watched. */
-  readonly busy?: number;
+  /** How it spends its time, while a run is watched. */
+  readonly spends?: Spent;
 }
 
 export interface MapRegion {

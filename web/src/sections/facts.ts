@@ -1,5 +1,5 @@
 // The panel beside the map: all that is known of what was clicked.
-import type { ClusterView, HulkDocument, JobWords, LinkView, MachineView } from "../contract.ts";
+import type { ClusterView, HulkDocument, JobWords, LinkView, LiveStage, MachineView } from "../contract.ts";
 import { partsOf } from "../parts.ts";
 import { linkId } from "../map/from_document.ts";
 import type { Pick } from "../map/scene.ts";
@@ -7,7 +7,8 @@ import { badge } from "../ui/badge.ts";
 import { h, percent, refillKeepingFocus as refill, type Child } from "../ui/dom.ts";
 import { bandwidth, bytes, count, money, plural, range, seconds, share } from "../ui/format.ts";
 import { markOf, type Marks } from "../ui/palette.ts";
-import { partsBar, partsKey } from "./parts.ts";
+import { stageKey } from "../timeline/model.ts";
+import { partsBar, partsKey, spentBar } from "./parts.ts";
 
 type Fact = readonly [string, Child] | null | undefined | false | "";
 
@@ -30,6 +31,8 @@ export interface FactsInput {
   readonly pick: Pick | null;
   /** Machines that are lost in a what-if. */
   readonly lost: ReadonlySet<string>;
+  /** How stages spend their time, by `stageKey`, while a run is watched. */
+  readonly measured: ReadonlyMap<string, LiveStage>;
   /** The idle machines in words. */
   readonly idle: string | null;
   /** Buttons for a machine, a region or a link, where the page may change things. */
@@ -80,13 +83,15 @@ function machineFacts(input: FactsInput, machine: MachineView, index: number, ac
     moved && stages.length > 0 && h("p", { class: "soft small" }, "Its stages in the plan, before this what-if:"),
     ...stages.slice(0, 12).map(({ name, p, s, stage }) => {
       const used = stage.memory_used === null ? null : stage.memory_used / stage.memory;
+      const measured = input.measured.get(stageKey(name, p, s));
       return h("div", {},
         h("h3", {}, `${name}, pipeline ${p + 1}, stage ${s + 1}`),
         factList([
           ["layers", range(stage.first, stage.last)],
           ["GPUs", partsOf(stage).find((part) => part.machine === machine.name)?.gpus.join(", ") ?? ""],
           stage.memory_used !== null && ["memory", h("span", {}, `${bytes(stage.memory_used)} of ${bytes(stage.memory)}`, bar(used ?? 0, (used ?? 0) > 0.95))],
-          stage.busy !== null && ["at work", h("span", {}, share(stage.busy), bar(stage.busy))],
+          measured && ["measured", h("span", {}, `at work ${share(measured.busy)}, waiting ${share(measured.waiting)}`, spentBar(measured))],
+          stage.busy !== null && [measured ? "predicted" : "at work", h("span", {}, share(stage.busy), bar(stage.busy))],
           stage.forward !== null && stage.backward !== null && ["microbatch", `${seconds(stage.forward)} forward, ${seconds(stage.backward)} backward`],
         ]));
     }),

@@ -19,3 +19,12 @@ export function partsKey(parts: readonly BreakdownPart[], least = 0.005): HTMLEl
   return h("div", { class: "parts-key", "aria-hidden": "true" }, ...parts.filter((part) => part.share >= least).map((part) =>
     h("span", {}, h("i", { class: `swatch part ${part.part}` }), `${part.part} ${share(part.share)}`)));
 }
+
+/** The time at work and the time waiting, as a bar. */
+export function spentBar(spent: { readonly busy: number; readonly waiting: number }): HTMLElement {
+  const busy = h("span", { class: "busy" });
+  const waiting = h("span", { class: "waiting" });
+  percent(busy, "width", spent.busy);
+  percent(waiting, "width", spent.waiting);
+  return h("span", { class: "busy-cell", "aria-hidden": "true" }, busy, waiting);
+}

@@ -1,5 +1,6 @@
 // The timeline of one job at a time, and the same as a table.
 import type { HulkDocument, JobTimelineView, LiveStage, StageView } from "../contract.ts";
+import { SPENT_NAMES } from "../map/scene.ts";
 import { TimelineView } from "../timeline/view.ts";
 import { KIND_COLOURS, KIND_NAMES, KINDS, kindsOf, readTimeline, rowIdle, rowSums, type Kind, type Row, type Timeline } from "../timeline/model.ts";
 import { h, refill } from "../ui/dom.ts";
@@ -17,6 +18,8 @@ export class TimelineSection {
   private timelines: Record<string, JobTimelineView> = {};
   private cut: HulkDocument["cut"] = {};
   private marks: Marks = new Map();
+  private used: ReadonlySet<Kind> = new Set();
+  private measured = false;
 
   constructor() {
     this.select.addEventListener("change", () => this.draw(this.select.value));
@@ -42,6 +45,9 @@ export class TimelineSection {
   /** Marks how busy stages really are, while a run is watched. */
   measure(stages: ReadonlyMap<string, LiveStage>): void {
     this.view.measure(stages);
+    if (this.measured === stages.size > 0) return;
+    this.measured = stages.size > 0;
+    this.drawKey();
   }
 
   private draw(job: string): void {
@@ -56,13 +62,19 @@ export class TimelineSection {
     const between = until > 0 ? `between the first ${seconds(until)} and the last ${seconds(Math.max(0, timeline.length - since))}, which have every pass, ` : "";
     if (coarse) notes.push(`${between}a piece of ${seconds(source.resolution)} shows one thing, each as often as it took time`);
     this.note.textContent = notes.join(" · ");
-    const used = new Set(timeline.rows.flatMap(kindsOf));
-    refill(this.key, ...KINDS.filter((kind) => used.has(kind)).map((kind) => {
+    this.used = new Set(timeline.rows.flatMap(kindsOf));
+    this.drawKey();
+    refill(this.tableBox, coarse ? this.busyTable(timeline) : this.table(timeline, [...this.used]));
+  }
+
+  private drawKey(): void {
+    const item = (swatch: HTMLElement, name: string): HTMLElement => h("span", {}, swatch, name);
+    refill(this.key, ...KINDS.filter((kind) => this.used.has(kind)).map((kind) => {
       const swatch = h("i", { class: "swatch" });
       swatch.style.background = `var(${KIND_COLOURS[kind]})`;
-      return h("span", {}, swatch, KIND_NAMES[kind]);
-    }), h("span", {}, h("i", { class: "swatch part idle-time" }), "idle"));
-    refill(this.tableBox, coarse ? this.busyTable(timeline) : this.table(timeline, [...used]));
+      return item(swatch, KIND_NAMES[kind]);
+    }), item(h("i", { class: "swatch part idle-time" }), "idle"),
+    ...(this.measured ? (["busy", "waiting"] as const).map((part) => item(h("i", { class: `swatch spent-${part}` }), `measured, under the names: ${SPENT_NAMES[part]}`)) : []));
   }
 
   /** Where the timeline shows only what took most of each piece, sums over it would be wrong: how busy stages are comes from

@@ -25,13 +25,15 @@ export interface Colours {
   readonly card: string;
   readonly idle: string;
   readonly accent: string;
+  readonly busy: string;
+  readonly waiting: string;
 }
 
 export function readColours(): Colours {
   return {
     kinds: Object.fromEntries(KINDS.map((kind) => [kind, themeColour(KIND_COLOURS[kind])])) as Record<Kind, string>,
     ink: themeColour("--ink"), soft: themeColour("--ink-soft"), line: themeColour("--line"), card: themeColour("--card"),
-    idle: themeColour("--idle-time"), accent: themeColour("--accent"),
+    idle: themeColour("--idle-time"), accent: themeColour("--accent"), busy: themeColour("--compute"), waiting: themeColour("--transfer"),
   };
 }
 
@@ -136,10 +138,10 @@ export function draw(
     if (stage) {
       // Under the name: how much of the time the stage really works, and really waits.
       const wide = labels - 22;
-      pen.fillStyle = colours.kinds.b;
-      pen.fillRect(14, top + row - 3, wide * stage.busy, 2);
-      pen.fillStyle = colours.kinds.t;
-      pen.fillRect(14 + wide * stage.busy, top + row - 3, wide * stage.waiting, 2);
+      pen.fillStyle = colours.busy;
+      pen.fillRect(14, top + row - 4, wide * Math.min(1, stage.busy), 3);
+      pen.fillStyle = colours.waiting;
+      pen.fillRect(14 + wide * stage.busy, top + row - 4, wide * Math.max(0, Math.min(1 - stage.busy, stage.waiting)), 3);
     }
     if (index > 0 && timeline.rows[index - 1]!.source.pipeline !== line.source.pipeline) {
       pen.fillStyle = colours.soft;

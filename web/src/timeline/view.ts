@@ -5,9 +5,10 @@ import { h, icon } from "../ui/dom.ts";
 import { seconds, share } from "../ui/format.ts";
 import type { Marks } from "../ui/palette.ts";
 import { onThemeChange } from "../ui/theme.ts";
+import { spentWords } from "../map/from_document.ts";
 import { Tooltip } from "../map/tooltip.ts";
 import { draw, readColours, type Colours, type Geometry } from "./draw.ts";
-import { KIND_NAMES, kindOf, panView, rowIdle, rowSums, spanAt, zoomView, type Row, type Timeline, type View } from "./model.ts";
+import { KIND_NAMES, kindOf, panView, rowIdle, rowSums, spanAt, stageKey, zoomView, type Row, type Timeline, type View } from "./model.ts";
 
 function about(row: Row, span: number): string {
   if (span < 0) return `idle\n${row.name}`;
@@ -64,6 +65,12 @@ export class TimelineView {
   measure(stages: ReadonlyMap<string, LiveStage>): void {
     this.measured = stages;
     this.ask();
+  }
+
+  /** How a row's stage really spends its time, while a run is watched. */
+  private measuredOf({ source }: Row): string {
+    const stage = source.lane === "network" ? undefined : this.measured.get(stageKey(this.timeline.job, source.pipeline, source.slot));
+    return stage ? spentWords(stage) : "";
   }
 
   private get geometry(): Geometry {
@@ -140,19 +147,21 @@ export class TimelineView {
     else if (top + tall > scroll + height - axis) this.box.scrollTop = top + tall - height + axis;
     const sums: (readonly [string, number])[] = [...rowSums(row)].map(([kind, lasts]) => [KIND_NAMES[kind], lasts]);
     sums.push(["idle", rowIdle(row, this.timeline.length)]);
-    announce(`${row.name}: ${sums.map(([name, lasts]) => `${name} ${seconds(lasts)} (${share(lasts / this.timeline.length)})`).join(", ")}`);
+    announce(`${row.name}: ${sums.map(([name, lasts]) => `${name} ${seconds(lasts)} (${share(lasts / this.timeline.length)})`).join(", ")}; ${this.measuredOf(row)}`.replace(/; $/, ""));
     this.ask();
   }
 
   private hover(event: PointerEvent): void {
     const row = this.timeline.rows[this.rowAt(event.clientY)];
     const box = this.element.getBoundingClientRect();
-    if (!row || event.clientX - box.x < this.geometry.labels) {
+    const measured = row ? this.measuredOf(row) : "";
+    const onName = event.clientX - box.x < this.geometry.labels;
+    if (!row || (onName && !measured)) {
       this.tooltip.hide();
       return;
     }
-    const time = this.timeAt(event.clientX);
-    this.tooltip.show(about(row, spanAt(row, time)), event.clientX - box.x, event.clientY - box.y, box.width);
+    const planned = onName ? row.name : about(row, spanAt(row, this.timeAt(event.clientX)));
+    this.tooltip.show(planned + (measured && `\n${measured}`), event.clientX - box.x, event.clientY - box.y, box.width);
   }
 
   private listen(): void {
