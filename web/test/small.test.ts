@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { centreLongitude } from "../src/map/projection.ts";
+import { linkKind } from "../src/map/from_document.ts";
 import { nearest } from "../src/map/keys.ts";
 import { ring } from "../src/map/donut.ts";
 import { shareBreaks, shareColour } from "../src/map/link_lines.ts";
@@ -12,6 +13,15 @@ test("the map's edge lies where nobody is", () => {
   assert.equal(centreLongitude([-120, -48, 2, 13, 77, 116, 140]), 10);
   const pacific = centreLongitude([-120, 140, 175, -160]);
   assert.ok(Math.abs(pacific) > 120, String(pacific));
+});
+
+test("a link is estimated where one of its figures is", () => {
+  const link = { a: "rome", b: "paris", latency: 0.01, bandwidth: 1e8, trunk: null };
+  assert.equal(linkKind({ ...link, origin: "measured", bandwidth_origin: "measured" }), "measured");
+  assert.equal(linkKind({ ...link, origin: "measured", bandwidth_origin: "estimated" }), "estimated");
+  assert.equal(linkKind({ ...link, origin: "estimated", bandwidth_origin: "measured" }), "estimated");
+  assert.equal(linkKind({ ...link, latency: null, origin: "blocked", bandwidth_origin: "blocked" }), "blocked");
+  assert.equal(linkKind(undefined), "estimated");
 });
 
 test("arrow keys go to the nearest thing ahead", () => {

@@ -2,7 +2,7 @@
 import type { ClusterView, CutView, LinkTraffic, LinkView, MachineView } from "../contract.ts";
 import { partsOf } from "../parts.ts";
 import { bandwidth, bytes, plural, seconds, share } from "../ui/format.ts";
-import type { MapLink, MapMachine, MapRegion, Scene, Spent } from "./scene.ts";
+import type { LinkKind, MapLink, MapMachine, MapRegion, Scene, Spent } from "./scene.ts";
 
 export interface SceneInput {
   readonly cluster: ClusterView;
@@ -103,6 +103,12 @@ export function linkWords(link: LinkView | undefined): string {
     + `${bandwidth(link.bandwidth)} a flow (${link.bandwidth_origin})`;
 }
 
+/** A link is as well known as the worse known of its latency and its bandwidth. */
+export function linkKind(link: LinkView | undefined): LinkKind {
+  if (!link) return "estimated";
+  return link.origin === "measured" ? link.bandwidth_origin : link.origin;
+}
+
 function linksOf(input: SceneInput): MapLink[] {
   const known = new Map(input.cluster.links.map((link) => [linkId(link.a, link.b), link]));
   const used = new Map<string, LinkTraffic[]>();
@@ -120,7 +126,7 @@ function linksOf(input: SceneInput): MapLink[] {
     const sum = rows.reduce((all, row) => all + row.messages + row.sums, 0);
     const costs = rows.map((row) => `${row.job}: ${bytes(row.messages + row.sums)} a step${row.cost === null ? "" : `, ${share(row.cost)} of it`}`);
     return {
-      id, from, to, bytes: sum, share: Math.max(0, ...rows.map((row) => row.cost ?? 0)), kind: link?.origin ?? "estimated",
+      id, from, to, bytes: sum, share: Math.max(0, ...rows.map((row) => row.cost ?? 0)), kind: linkKind(link),
       jobs: rows.map((row) => row.job), about: [`${from} – ${to}`, linkWords(link), ...costs].join("\n"),
     };
   });

@@ -50,6 +50,6 @@ export function legend(scene: Scene, marks: Marks, blockedShown: boolean, onBloc
       `dot: memory, up to ${bytes(largest)}`)),
     traffic && h("span", { class: "legend-group" }, item(line("", 1.2), line("", 6), "width: bytes a step")),
     traffic && shareKey(scene),
-    kinds.has("estimated") && item(line("estimated"), "estimated"),
+    kinds.has("estimated") && item(line("estimated"), "latency or bandwidth estimated"),
     kinds.has("blocked") && h("label", { class: "check" }, blocked, line("blocked", 1.8), "blocked"));
 }
