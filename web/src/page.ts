@@ -21,14 +21,13 @@ export interface Extras {
   readonly actions: (pick: Pick) => HTMLElement | null;
   readonly onDrop: (machine: string, job: string | null) => void;
   readonly editable: () => boolean;
-  readonly onExplain: (() => void) | null;
   /** Buttons that ask for what the document does not have yet. */
   readonly askTimeline: () => HTMLElement | null;
   readonly askComparison: () => HTMLElement | null;
 }
 
 export const READ_ONLY: Extras = {
-  actions: () => null, onDrop: () => undefined, editable: () => false, onExplain: null, askTimeline: () => null, askComparison: () => null,
+  actions: () => null, onDrop: () => undefined, editable: () => false, askTimeline: () => null, askComparison: () => null,
 };
 
 export interface Overlay {
@@ -110,7 +109,7 @@ export class Page {
     this.title(document.title, document.cluster.name, document.jobs.map((job) => job.name));
     this.drawMap();
     if (another) {
-      this.cut.show(document, this.marks, (name) => this.choose({ kind: "machine", name }, true), this.extras.onExplain);
+      this.cut.show(document, this.marks, (name) => this.choose({ kind: "machine", name }, true));
       this.timeline.show(document, this.marks, this.extras.askTimeline());
       this.comparison.show(document.comparison, this.marks, this.extras.askComparison());
     }

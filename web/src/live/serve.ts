@@ -70,7 +70,6 @@ class Serve {
       actions: (pick) => (this.document ? actionsFor(pick, this.document, this.whatif?.owner ?? this.document.owner, this.lost, (...more) => this.safely(() => this.change([...this.changes, ...more]))) : null),
       onDrop: (machine, job) => this.safely(() => this.change([...this.changes, { kind: "move", machine, job }])),
       editable: () => this.document !== null,
-      onExplain: null,
       askTimeline: () => h("span", { testid: "timeline-wait" }, "It is being played…"),
       askComparison: () => h("div", { class: "group" },
         h("button", { type: "button", class: "button primary", testid: "compare-button", on: { click: () => this.safely(() => this.compare("paper")) } }, "Compare with the paper’s systems"),

@@ -13,19 +13,26 @@ const FIRST = 6; // pipelines shown before a button asks for more
 export class Cut {
   readonly element = h("div", { class: "cut", testid: "cut" });
 
-  show(document: HulkDocument, marks: Marks, onMachine: (name: string) => void, onExplain: (() => void) | null): void {
-    const blocks = document.jobs.filter(({ name }) => document.words.jobs[name]).map(({ name }) => {
-      const words = document.words.jobs[name]!;
-      return h("article", { class: "card cut-job", "data-job": name, "aria-label": name },
-        h("header", {}, h("h3", {}, badge(markOf(marks, name)), name), h("span", { class: "soft" }, words.headline)),
-        wordsList(name, words, onExplain),
-        pipelines(document.cut[name]?.pipelines ?? [], markOf(marks, name), onMachine));
+  show(document: HulkDocument, marks: Marks, onMachine: (name: string) => void): void {
+    const blocks = document.jobs.map(({ name }) => {
+      const words = document.words.jobs[name];
+      const cut = document.cut[name]?.pipelines ?? [];
+      return h("article", { class: "card cut-job", testid: "cut-job", "data-job": name, "aria-label": name },
+        h("header", {}, h("h3", {}, badge(markOf(marks, name)), name), words && h("span", { class: "soft" }, words.headline)),
+        words ? wordsList(name, words) : whyNot(document, name),
+        cut.length > 0 && pipelines(cut, markOf(marks, name), onMachine));
     });
     refill(this.element, ...blocks);
   }
 }
 
-function wordsList(job: string, words: JobWords, onExplain: (() => void) | null): HTMLElement {
+/** That a job cannot run as it is cut, or waits for a place, and why. */
+export function whyNot(document: HulkDocument, job: string): HTMLElement {
+  const reason = document.words.cannot_run[job] ?? document.words.waiting[job] ?? "";
+  return h("p", { class: "refused", title: reason }, h("b", {}, job in document.words.cannot_run ? "cannot run" : "waits"), reason && `: ${reason}`);
+}
+
+function wordsList(job: string, words: JobWords): HTMLElement {
   const line = (name: string, ...value: Child[]): Child[] => [h("dt", {}, name), h("dd", {}, ...value)];
   const helps = words.would_help;
   return h("dl", { class: "words-grid", testid: "words", "data-job": job },
@@ -36,8 +43,7 @@ function wordsList(job: string, words: JobWords, onExplain: (() => void) | null)
     ...line("cost", words.cost),
     ...(words.deadline ? line("deadline", words.deadline) : []),
     ...line("bottleneck", h("strong", {}, words.bottleneck)),
-    ...(helps && helps.length > 0 ? line("would help", ...helps.map((help) => h("p", {}, help))) : []),
-    ...(helps === null && onExplain ? line("would help", h("button", { type: "button", class: "button", testid: "explain-button", on: { click: onExplain } }, "Find out")) : []));
+    ...(helps && helps.length > 0 ? line("would help", ...helps.map((help) => h("p", {}, help))) : []));
 }
 
 /** The first of every kind with the number of those like it, then the rest on demand. */

@@ -4,6 +4,7 @@ import { badge } from "../ui/badge.ts";
 import { h, refillKeepingFocus } from "../ui/dom.ts";
 import { count, money, plural, seconds } from "../ui/format.ts";
 import { markOf, type Marks } from "../ui/palette.ts";
+import { whyNot } from "./cut.ts";
 import { partsBar } from "./parts.ts";
 
 export interface CardsInput {
@@ -41,9 +42,7 @@ export class JobCards {
       class: `card job-card${chosen === name ? " chosen" : ""}`, testid: "job", "data-job": name, "data-drop-job": name,
     }, title);
     if (!words) {
-      const reason = document.words.cannot_run[name] ?? document.words.waiting[name] ?? "";
-      const how = name in document.words.cannot_run ? "cannot run" : "waits";
-      card.append(h("p", { class: "refused", title: reason }, h("b", {}, how), reason && `: ${reason}`));
+      card.append(whyNot(document, name));
       return card;
     }
     const price = document.price.jobs[name];
