@@ -130,6 +130,24 @@ class Lab:
             check=False,
         )
 
+    def inside(self) -> list[str]:
+        """What of Hulk runs on the machines: a command line each, after the machine's name."""
+        found = []
+        for machine in self._cluster.machines:
+            pids = subprocess.run(
+                ["ip", "netns", "pids", self.testbed.namespace(machine.name)],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.split()
+            for pid in pids:
+                try:
+                    words = Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:  # it has ended since
+                    continue
+                found += [f"{machine.name}: {words}"] if "hulk" in words and "sshd" not in words else []
+        return found
+
     def _stop(self) -> None:
         for daemon in self._daemons:
             daemon.kill()

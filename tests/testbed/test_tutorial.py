@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +88,7 @@ def test_every_command_of_the_page(lab: Lab) -> None:
     losses = [step["loss"] for step in steps(folder / "steps.jsonl")]
     assert losses == pytest.approx(alone(folder, len(losses)), rel=1e-5)
     assert "gpt checkpoint" in said[5] and (folder / "saved" / "gpt" / "step-00000003").is_dir()
-    assert not inside(lab)
+    assert not lab.inside()
 
 
 def steps(path: Path) -> list[dict[str, object]]:
@@ -103,17 +102,3 @@ def alone(folder: Path, count: int) -> list[float]:
     usual = Settings()
     text = folder / "text.txt"
     return oracle(folder, text, steps=count, seed=usual.seed, rate=usual.rate, decay=usual.decay)
-
-
-def inside(lab: Lab) -> list[str]:
-    """What of Hulk still runs on the lab's machines."""
-    found = []
-    for machine in ("rome-1", "oslo-1", "paris-1"):
-        pids = subprocess.run(
-            ["ip", "netns", "pids", lab.testbed.namespace(machine)], capture_output=True, text=True, check=True
-        ).stdout.split()
-        for pid in pids:
-            path = Path("/proc", pid, "cmdline")
-            words = path.read_bytes().replace(b"\0", b" ").decode() if path.exists() else ""
-            found += [f"{machine}: {words}"] if "hulk" in words and "sshd" not in words else []
-    return found
