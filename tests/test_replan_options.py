@@ -44,6 +44,9 @@ def hulk(files: tuple[str, ...], *options: str) -> tuple[int, str]:
     ("options", "code", "words"),
     [
         ((), 0, "nothing changes"),
+        (("--set", "link rome paris bandwidth=100 Gbit/s latency=1 ms"), 0, "bert: "),
+        (("--set", "link rome paris blocked=true"), 0, "a step, before 14.6 s a step"),
+        (("--set", "machine rome-1 gpus=1"), 2, "rome-1"),
         (lost("oslo-1", "oslo-1"), 0, "the lost machines were idle"),
         (lost("rome-2", "rome-2"), 0, "a step, before"),
         (lost(*BERT), 0, "goes back to its last checkpoint"),

@@ -53,11 +53,14 @@ def replan(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan again after machines were lost or have joined: what stays, what moves, how long it takes, whether it pays.
+    """Plan again after machines were lost or have joined, or something was --set: what stays, what moves, how long it
+    takes, whether it pays.
 
     A job that lost nothing changes only where it, or another job by it, gains by that within the horizon. Exit code 3
     when a job that ran cannot run any more; the others are planned.
     """
+    from dataclasses import replace
+
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
@@ -74,14 +77,17 @@ def replan(
 
     seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
     whole, work, joins = _read(cluster, jobs, joined or [])
-    inputs, machines = _split(plan, whole, with_settings(whole, settings, quiet=as_json), work, joins, profile)
+    now = with_settings(whole, settings, quiet=as_json)
+    inputs, machines = _split(plan, whole, now, work, joins, profile)
+    known = tuple(whole.machine(machine.name) for machine in inputs.cluster.machines)
+    was = None if now == whole else replace(whole, machines=known)
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
     if strangers:
         typer.echo(f"warning: not in the plan, and left out: {', '.join(strangers)} (see hulk plan)", err=True)
     announce_compilation(search=True)
     request = Request(inputs.cluster, inputs.jobs, inputs.compute, runner)
-    change, effort = Change(tuple(lost or ()), tuple(machines)), Effort(time_limit, evaluations, seed)
+    change, effort = Change(tuple(lost or ()), tuple(machines), was), Effort(time_limit, evaluations, seed)
     network = None if no_gnn else usable_network()
     with told(verbose):
         result = plan_again(inputs.plan, request, change, horizon=seconds, effort=effort, network=network)
@@ -147,7 +153,8 @@ def _split(
     old = read_plan(plan, whole, base)
     joins -= machines_used(old.jobs.values()).union(old.idle)
     here = replace(whole, machines=tuple(machine for machine in whole.machines if machine.name not in joins))
-    check_plan(old, here, jobs)
+    # A plan that a link's change has broken is what is to be mended; machines must be those that it knows.
+    check_plan(old, replace(base, machines=here.machines), jobs)
     new = tuple(machine for machine in whole.machines if machine.name in joins)
     return Inputs(old, here, jobs, compute_with(profiles)), new
 

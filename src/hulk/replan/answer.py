@@ -109,8 +109,9 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
     needing = {move.target for move in moves}
     kept = set(old.machines).intersection(new.machines) - needing if old and new else set()
     pays = None
-    if name in scene.whole and before is not None and after is not None and name in chosen.how:
-        pays = payback([(job, before, 0.0)], [(job, after, chosen.pause_s[name])])
+    now = scene.as_it_is.get(name)
+    if name in scene.whole and now is not None and after is not None and name in chosen.how:
+        pays = payback([(job, now, 0.0)], [(job, after, chosen.pause_s[name])])
     return JobChange(
         job=name,
         before_s=before,
@@ -126,11 +127,11 @@ def _change(scene: Scene, chosen: Option, job: Job, reason: str) -> JobChange:
 
 def _how(scene: Scene, chosen: Option, name: str) -> str:
     """What was done with a job, in words; for one that lost nothing and is no quicker, also for whom."""
-    before, after = scene.before[name], chosen.seconds.get(name)
+    before, now, after = scene.before[name], scene.as_it_is[name], chosen.seconds.get(name)
     words = told(chosen.how.get(name, ""), [machine.name for machine in scene.every.machines])
     if before is not None and after is None:
         words = "stopped"
-    if not words or name not in scene.whole or before is None or (after is not None and after < before):
+    if not words or name not in scene.whole or now is None or (after is not None and after < now):
         return words
     had = set(scene.whole[name].machines)
     takers = [

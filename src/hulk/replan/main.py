@@ -47,10 +47,13 @@ _MOST_ANEW = 4  # jobs that lost nothing and are planned anew with the spare mac
 
 @dataclass(frozen=True)
 class Change:
-    """What happened to a cluster: machines that are gone, by name, and machines that join."""
+    """What happened to a cluster: machines that are gone, by name, and machines that join. `was`: the same machines as
+    they were before, where more is different now, such as a link: jobs that lost nothing may gain by another plan then,
+    or need one."""
 
     lost: tuple[str, ...] = ()
     joined: tuple[Machine, ...] = ()
+    was: Cluster | None = None
 
 
 def replan(
@@ -64,11 +67,11 @@ def replan(
     widely: bool = True,
     known: Mapping[tuple[str, JobPlan], float] | None = None,
 ) -> Replan:
-    """The plan from now on. `request` has the cluster as it was; `plan` has passed `hulk.domain.check` on it. `horizon`
-    is the seconds within which a change must pay back. The same seed gives the same answer, unless the time limit cuts
-    it short. A `network` proposes where planning anew starts. Not `widely`: jobs are repaired and grow, and
-    those that lost a machine are planned anew, but not everything together, which takes longest. `known`: seconds a
-    step of jobs by plans that were played before."""
+    """The plan from now on. `request` has the cluster before machines were lost or joined; `plan` has passed
+    `hulk.domain.check` on it, or on `change.was`. `horizon` is the seconds within which a change must pay back. The
+    same seed gives the same answer, unless the time limit cuts it short. A `network` proposes where planning anew
+    starts. Not `widely`: jobs are repaired and grow, and those that lost a machine are planned anew, but not everything
+    together, which takes longest. `known`: seconds a step of jobs by plans that were played before."""
     lost, joined, cluster = change.lost, change.joined, request.cluster
     left = change_cluster(cluster, lost, joined)
     scene = Scene(
@@ -81,13 +84,14 @@ def replan(
         compute=request.compute,
         engine=request.engine,
         keep_from=request.keep_from,
+        was=change.was,
         _prices=dict(known or {}),
     )
     stay = scene.option(scene.whole, {})
     assert stay is not None
     if not left.machines:
         return answer(scene, stay, (), "")
-    if not scene.broken and not joined:
+    if not scene.broken and not joined and change.was is None:
         what = "the lost machines were idle" if lost else "no machine was lost and none has joined"
         return answer(scene, stay, (), f"{what}: nothing changes")
     planner = _Replanner(scene, effort, network, widely=widely)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hulk.cost.compute import ComputeModel
@@ -51,7 +51,8 @@ class Option:
 @dataclass(frozen=True)
 class Scene:
     """The plan so far, and the machines: `every` has the lost and the joined ones, `left` no lost ones. `keep_from`
-    names machines that a job must not use."""
+    names machines that a job must not use. `was`: the plan's machines as they were, where more is different than who is
+    there."""
 
     plan: Plan
     jobs: tuple[Job, ...]
@@ -62,11 +63,19 @@ class Scene:
     compute: ComputeModel
     engine: Engine
     keep_from: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    was: Cluster | None = None
     _prices: dict[tuple[str, JobPlan], float | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def before(self) -> dict[str, float | None]:
-        """Seconds a step of each job by the old plan, with the machines that were there."""
+        """Seconds a step of each job by the old plan, with the machines that were there, as they were."""
+        if self.was is None:
+            return self.as_it_is
+        return replace(self, every=self.was, was=None, _prices={}).as_it_is
+
+    @cached_property
+    def as_it_is(self) -> dict[str, float | None]:
+        """The same as everything is now."""
         return {
             job.name: self._seconds(job, self.plan.jobs[job.name]) if job.name in self.plan.jobs else None
             for job in self.jobs
@@ -74,11 +83,15 @@ class Scene:
 
     @cached_property
     def broken(self) -> tuple[Job, ...]:
-        """The jobs that lost a machine, the weightiest first."""
+        """The jobs that lost a machine, or cannot run as they did on what is different, the weightiest first."""
         hit = [
             job
             for job in self.jobs
-            if job.name in self.plan.jobs and self.lost.intersection(self.plan.jobs[job.name].machines)
+            if job.name in self.plan.jobs
+            and (
+                self.lost.intersection(self.plan.jobs[job.name].machines)
+                or (self.was is not None and self.as_it_is[job.name] is None)
+            )
         ]
         return tuple(sorted(hit, key=lambda job: -job_cost(job, self.before[job.name])))
 
@@ -151,7 +164,7 @@ class Scene:
 
     def job_rank(self, job: Job, step: float, pause: float) -> float:
         """The part of `Option.rank`'s objective of a job that runs, with the seconds that it stands still first."""
-        old = self.before[job.name]
+        old = self.as_it_is[job.name]
         nuisance = CLEARLY * job_cost(job, old) if pause and old is not None and job.name in self.whole else 0.0
         return job_cost(job, effective_seconds(step, pause, self.horizon)) + nuisance
 

@@ -212,13 +212,15 @@ def plan_again(recipe: Recipe, plan: JsonObject, request: ReplanRequest, limits:
     whole = read_recipe(changed_to.recipe.model_copy(update={"lost": recipe.lost}), limits)[0]
     new = strangers(before.plan, whole)
     here = replace(whole, machines=tuple(machine for machine in whole.machines if machine.name not in new))
-    happened = Happened(changed_to.lost, tuple(machine for machine in whole.machines if machine.name in new))
+    happened = Happened(
+        changed_to.lost,
+        tuple(machine for machine in whole.machines if machine.name in new),
+        None if changed_to.recipe.settings == recipe.settings else before.cluster,
+    )
     asked = Request(here, before.jobs, before.compute, PLANNED)
-    only_links = not changed_to.lost and not new
     effort = Effort(min(request.seconds, limits.seconds), seed=request.seed, workers=1)
-    widely = request.seconds >= _WIDELY
-    if only_links:  # nothing was lost: all jobs are planned anew, and the better of the two plans is kept
-        return _anew(changed_to.recipe, before, asked, effort, say)
+    # Where only links are different no job is to be mended: whoever gains by another plan is planned anew.
+    widely = request.seconds >= _WIDELY or not (changed_to.lost or new)
     # What a job takes that others are not in the way of is the same before and after, as long as links are.
     here_before = replace(before, cluster=here)
     old, same = here_before.price(), here_before.alone()
@@ -231,24 +233,6 @@ def plan_again(recipe: Recipe, plan: JsonObject, request: ReplanRequest, limits:
     how = "planned again: " + "; ".join(map(_said, request.changes))
     price = shown.price_after(old, known)
     return saved(changed_to.recipe, shown, price, how, Extras(replan=replan_view(found, horizon)))
-
-
-def _anew(recipe: Recipe, before: Shown, asked: Request, effort: Effort, say: Say) -> JsonObject:
-    def told(seconds: float, score: Score) -> None:
-        say(seconds, f"best so far: {asked.objective.describe(score)}")
-
-    as_it_is = replace(before, cluster=asked.cluster)
-    found = plan_in_parallel(asked, effort, network=bundled_network(), progress=told)
-    old = as_it_is.price()
-    steps = {name: its.step for name, its in old.jobs.items() if isinstance(its, JobPrice)}
-    jobs = asked.jobs
-    better = old.feasible and steps.keys() >= {name for name, its in found.seconds.items() if its is not None}
-    if better and sum(job.weight * steps[job.name] * (job.steps or 1.0) for job in jobs if job.name in steps) <= sum(
-        job.weight * (found.seconds[job.name] or 0.0) * (job.steps or 1.0) for job in jobs
-    ):
-        return saved(recipe, as_it_is, old, "planned again: nothing better was found", Extras())
-    shown = replace(as_it_is, plan=found.plan)
-    return saved(recipe, shown, found.price, "planned again", Extras())
 
 
 def timeline(recipe: Recipe, plan: JsonObject, limits: Limits, say: Say) -> JsonObject:

@@ -70,7 +70,9 @@ def _job(change: JobChange, cluster: Cluster) -> Iterator[Line]:
         yield (name, (": ", ""), state, (f": {change.reason}", ""))
         return
     if not change.changed:
-        yield (name, (f": stays as it is, {before}", ""))
+        same = change.after_s == change.before_s
+        takes = before if same else f"{format_time(change.after_s)} a step, before {before}"
+        yield (name, (f": stays as it is, {takes}", ""))
         return
     yield (name, (f": {change.how}; {format_time(change.after_s)} a step, before {before}", ""))
     if change.stays:
