@@ -138,12 +138,16 @@ def test_too_much_for_this_computer(
 
 
 def test_slurm_that_is_not_here(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hulk.domain.cluster import Cluster
     from hulk.errors import InputError
+    from hulk.launch.main import Asked
     from hulk.launch.slurm import check_slurm
+    from hulk.runtime.progress import Progress
 
     monkeypatch.setenv("PATH", str(case))
+    nobody = Progress({}, Cluster("none", (), (), {}), print)
     with pytest.raises(InputError, match="--on slurm needs sbatch"):
-        check_slurm([], {})
+        check_slurm([], Asked(), nobody)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +102,23 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 GIVEN = ("--checkpoint-dir", "saved", "--every", "1")
 
 
+# Stands for the driver of NVIDIA's on nodes whose GPUs are files: those of the plan, unless a file says otherwise.
+NVML = """
+import os
+from types import SimpleNamespace
+class NVMLError(Exception): ...
+NVMLError_NotSupported = NVMLError_InvalidArgument = NVMLError
+NODE = os.environ.get("SLURMD_NODENAME")
+FREE = float(os.environ.get("FREE_BYTES", 20e9))
+nvmlInit = nvmlShutdown = lambda: None
+nvmlDeviceGetCount = lambda: 4
+nvmlDeviceGetHandleByIndex = lambda number: number
+nvmlDeviceGetName = lambda handle: {"n1": "NVIDIA GeForce RTX 3090", "n2": "Tesla V100-SXM2-32GB"}.get(NODE, "none")
+nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(total=FREE, free=FREE)
+def nvmlDeviceGetNvLinkState(handle, link): raise NVMLError
+"""
+
+
 @dataclass(frozen=True)
 class BySlurm:
     """The case's folder, which is the current one, and on which node of a Slurm each machine is."""
@@ -132,6 +151,10 @@ def by_slurm(case: Path, slurm: Slurm, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.chdir(case)
     for name, value in variables(SLURM_CONF=str(slurm.config)).items():
         monkeypatch.setenv(name, value)
+    (case / "driver").mkdir()
+    (case / "driver" / "pynvml.py").write_text(NVML, encoding="ascii")
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{case / 'driver'}{f':{before}' if before else ''}")
     return BySlurm(case, capsys, monkeypatch)
 
 
@@ -143,7 +166,7 @@ def test_what_slurm_is_not_asked_for(by_slurm: BySlurm) -> None:
     for more, wanted in (
         ((), f"has checkpoints of an earlier run, the newest is step-{OLD:08d}"),
         (("--resume", "--overwrite"), "--resume goes on from checkpoints that --overwrite would remove"),
-        (("--resume", "--data", "/nowhere/text.txt"), "this computer has no /nowhere/text.txt"),
+        (("--resume", "--data", "/nowhere/text.txt"), "oslo-1: --data: /nowhere/text.txt: cannot be read"),
     ):
         code, _, words = by_slurm.launch(*GIVEN, *more)
         assert code == 2 and wanted in words
@@ -156,9 +179,54 @@ def test_what_slurm_is_not_asked_for(by_slurm: BySlurm) -> None:
         by_slurm.nodes["oslo-1"] = node
         code, _, words = by_slurm.launch(*GIVEN, "--overwrite")
         assert (code, words.splitlines()[0]) == (2, f"oslo-1: {wanted}")
+    by_slurm.nodes["oslo-1"] = "n2"
     assert by_slurm.launch("--compute", "emulated", "--check")[0] == 0
     assert saved_steps(by_slurm.folder) == [OLD] and by_slurm.queue() == ""
     assert not list(by_slurm.folder.glob("hulk-launch-*"))
+
+
+def test_what_nodes_of_slurm_lack_is_listed_at_once(by_slurm: BySlurm) -> None:
+    by_slurm.monkeypatch.setenv("FREE_BYTES", "1e6")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, _, words = by_slurm.launch("--checkpoint-dir", "/proc/x", "--tokenizer", "/nowhere/t", "--port", port)
+    *lines, last = words.splitlines()
+    assert code == 2 and last == "error: 2 of 2 machines are not ready, and nothing was started"
+    for name in ("rome-1", "oslo-1"):
+        mine = "\n".join(line for line in lines if line.startswith(f"{name}: "))
+        assert "GPU 0 there has 977 KiB free, the plan needs" in mine
+        assert "--tokenizer: /nowhere/t" in mine and "copy it there" in mine
+        assert ("--checkpoint-dir: 0 B free there, a checkpoint takes" in mine) is (name == "rome-1")
+        assert (f"port {port} of 127.0.0.1 is in use by another program" in mine) is (name == "rome-1")
+    by_slurm.monkeypatch.delenv("FREE_BYTES")
+    # A node of other GPUs than the plan's, and one whose Python has no hulk.
+    by_slurm.nodes.update({"rome-1": "n2", "oslo-1": "n3"})
+    code, _, words = by_slurm.launch()
+    first, second, _ = words.splitlines()
+    assert code == 2 and first.startswith("rome-1: GPU 0 there is Tesla V100-SXM2-32GB, the plan is for rtx-3090")
+    assert second.startswith("oslo-1: GPU 0 there is none")
+    by_slurm.monkeypatch.setenv("PYTHON", "/nowhere/python")
+    code, _, words = by_slurm.launch()
+    assert code == 2 and words.splitlines()[0] == (
+        "rome-1: the job's Python is not there: set PYTHON to the one that has hulk"
+    )
+    # One that others use is not waited for.
+    by_slurm.nodes["rome-1"] = "n1"
+    by_slurm.monkeypatch.setenv("PYTHON", sys.executable)
+    by_slurm.monkeypatch.setattr("hulk.launch.srun._WAIT", 1)
+    submit = ["sbatch", "--parsable", "--exclusive", "--nodelist=n3", "--output=/dev/null", "--wrap=sleep 600"]
+    other = subprocess.run(submit, capture_output=True, text=True, check=True).stdout.strip()
+    while "R" not in subprocess.run(["squeue", "-h", "-o", "%t"], capture_output=True, text=True, check=True).stdout:
+        time.sleep(0.1)
+    code, output, words = by_slurm.launch("--check")
+    subprocess.run(["scancel", other], check=True)
+    assert code == 0, words
+    assert "oslo-1 is not checked: its node is in use: what it lacks shows when the job's turn comes" in output
+    assert "1 machines are ready, 1 are in use" in output
+    end = time.monotonic() + 30
+    while by_slurm.queue() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert by_slurm.queue() == "" and not list(by_slurm.folder.glob("hulk-launch-*"))
 
 
 def test_slurm_ends_on_ctrl_c_and_goes_on(by_slurm: BySlurm) -> None:

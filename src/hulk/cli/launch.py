@@ -131,9 +131,10 @@ def launch(
             places = HostList({machine.name: site.host(machine.name) for machine in inputs.cluster.machines})
         scenes = _scenes(workload, watched, settings, places, _ports(on, port, len(chosen)), gpus=gpus)
         progress = Progress(watched, inputs.cluster, show, metrics)
-        _start(site, scenes, asked, progress)
+        taken = _start(site, scenes, asked, progress)
     if check:
-        screen.print(f"{sum(len(scene.ranks_on) for scene in scenes)} machines are ready", soft_wrap=True)
+        ready = sum(len(scene.ranks_on) for scene in scenes) - taken
+        screen.print(f"{ready} machines are ready{f', {taken} are in use' if taken else ''}", soft_wrap=True)
         return
     if trace is not None:
         write_trace(trace, progress, screen)
@@ -190,20 +191,21 @@ def _site(
         yield LocalSite() if on is On.LOCAL else SshSite(places, *ssh)
 
 
-def _start(site: Site | None, scenes: Sequence[Scene], asked: Asked, progress: Progress) -> None:
+def _start(site: Site | None, scenes: Sequence[Scene], asked: Asked, progress: Progress) -> int:
+    """Start the jobs. How many nodes could not be looked at, since others use them."""
     from functools import partial
 
     from hulk.launch.batch import launch_batch
     from hulk.launch.main import launch as start
-    from hulk.launch.needs import needs_of
     from hulk.launch.slurm import SlurmJob, check_slurm
 
     if site is not None:
         start(scenes, site, asked, progress)
-        return
-    check_slurm(scenes, needs_of(scenes, progress.jobs))
+        return 0
+    taken = check_slurm(scenes, asked, progress)
     if not asked.only_check:
         launch_batch("slurm", scenes, partial(SlurmJob, say=progress.show), asked, progress)
+    return taken
 
 
 def _scenes(

@@ -54,7 +54,7 @@ def launch(scenes: Sequence[Scene], site: Site, asked: Asked, progress: Progress
     with (
         told_early(progress, lambda: settings_of(todo)),
         log_folder() as logs,
-        _stations(site, needs) as (stations, failed),
+        stations_of(site, needs) as (stations, failed),
     ):
         check(stations, failed, needs, scenes, site, asked)
         if asked.only_check:
@@ -70,7 +70,7 @@ def settings_of(scenes: Sequence[Scene]) -> dict[str, Settings]:
 
 
 @contextmanager
-def _stations(site: Site, needs: Mapping[str, Need]) -> Iterator[tuple[dict[str, Station], dict[str, str]]]:
+def stations_of(site: Site, needs: Mapping[str, Need]) -> Iterator[tuple[dict[str, Station], dict[str, str]]]:
     """Agents on all machines, for as long as the block lasts, and why others did not come."""
     opened: dict[str, Station] = {}
     failed: dict[str, str] = {}

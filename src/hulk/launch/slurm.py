@@ -7,17 +7,20 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hulk.errors import HulkError, InputError
 from hulk.export import Scene
 from hulk.export.slurm import node_name
-from hulk.launch.checks import NotReadyError
 from hulk.launch.follow import LOST, Part
-from hulk.launch.needs import Need
+from hulk.launch.main import Asked, check, settings_of, stations_of
+from hulk.launch.needs import needs_of
+from hulk.launch.srun import IN_USE, SlurmSite
+from hulk.runtime.ending import told_early
+from hulk.runtime.progress import Progress
 
-_COMMANDS = ("sbatch", "squeue", "sinfo", "scancel", "scontrol")
+_COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")
 _LOOK = 1.0  # seconds between two looks at the queue
 _READ = 0.2  # seconds between two looks at the output
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED")
@@ -28,17 +31,26 @@ _GONE = re.compile(r"invalid job id", re.I)  # Slurm forgets jobs some minutes a
 _BROKEN = re.compile(r"down|drain|fail|unknown|maint|not_resp|power", re.I)
 
 
-def check_slurm(scenes: Sequence[Scene], needs: Mapping[str, Need]) -> None:
-    """InputError where Slurm is not here; NotReadyError with all nodes that are not as the scenes need them."""
+def check_slurm(scenes: Sequence[Scene], asked: Asked, progress: Progress) -> int:
+    """InputError where Slurm is not here; NotReadyError with all that nodes lack of what the scenes need. Nodes that
+    others use are told and counted, not waited for: the job waits for its turn by itself."""
     missing = [name for name in _COMMANDS if shutil.which(name) is None]
     if missing:
         raise InputError(f"--on slurm needs {', '.join(missing)}", hint="launch it where Slurm's commands are")
-    nodes = {name: node_name(scenes[0].host(name).node) for name in needs}
+    needs, first = needs_of(scenes, progress.jobs), scenes[0]
+    nodes = {name: node_name(first.host(name).node) for name in needs}
     found = _nodes(list(nodes.values()))
-    gpus = {name: len(need.gpus) if scenes[0].gpus else 0 for name, need in needs.items()}
+    gpus = {name: len(need.gpus) if first.gpus else 0 for name, need in needs.items()}
     problems = {name: list(_node_problems(node, found.get(node), gpus[name])) for name, node in nodes.items()}
-    if any(problems.values()):
-        raise NotReadyError(problems, len(needs))
+    site = SlurmSite(
+        first.hosts, {name: "; ".join(words) for name, words in problems.items() if words}, needs, first.gpus
+    )
+    with told_early(progress, lambda: settings_of(scenes)), stations_of(site, needs) as (stations, failed):
+        taken = [name for name, words in failed.items() if words.startswith(IN_USE)]
+        for name in taken:
+            progress.show(f"{name} is not checked: {failed.pop(name)}")
+        check(stations, failed, needs, scenes, site, asked)
+    return len(taken)
 
 
 class SlurmJob:

@@ -173,13 +173,18 @@ class Piped:
         for line in self._process.stderr:
             self._said.append(line.decode("utf-8", "replace").strip()[:300])
 
+    @property
+    def said(self) -> list[str]:
+        """The last lines that it wrote to its standard error."""
+        return [line for line in self._said if line]
+
     def why(self) -> str:
         """Why it has ended, as far as it said so."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
         self._ear.join(_END_SECONDS)
         code = self._process.returncode
-        said = [line for line in self._said if line]
+        said = self.said
         return ssh_words(said, code) if said else f"it ended with exit code {code}"
 
 
