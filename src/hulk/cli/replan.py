@@ -59,8 +59,6 @@ def replan(
     A job that lost nothing changes only where it, or another job by it, gains by that within the horizon. Exit code 3
     when a job that ran cannot run any more; the others are planned.
     """
-    from dataclasses import replace
-
     from hulk.cli.headroom import with_headroom
     from hulk.cli.inputs import announce_compilation
     from hulk.cli.plan import usable_network
@@ -78,9 +76,7 @@ def replan(
     seconds, runner = _seconds(horizon), with_headroom(engine_named(engine), headroom)
     whole, work, joins = _read(cluster, jobs, joined or [])
     now = with_settings(whole, settings, quiet=as_json)
-    inputs, machines = _split(plan, whole, now, work, joins, profile)
-    known = tuple(whole.machine(machine.name) for machine in inputs.cluster.machines)
-    was = None if now == whole else replace(whole, machines=known)
+    inputs, machines, was = _split(plan, whole, now, work, joins, profile)
     check_output(out, "--out")
     strangers = [job.name for job in inputs.jobs if job.name not in {**inputs.plan.jobs, **inputs.plan.waiting}]
     if strangers:
@@ -140,23 +136,31 @@ def _split(
     jobs: tuple[Job, ...],
     joins: frozenset[str],
     profiles: Sequence[str] | None,
-) -> tuple[Inputs, tuple[Machine, ...]]:
-    """The plan, checked, with what it refers to, and the machines that join. Those that the plan knows already, since
-    it was made when they joined, are part of the cluster. `base`: the whole cluster before anything was set."""
+) -> tuple[Inputs, tuple[Machine, ...], Cluster | None]:
+    """The plan, checked, with what it refers to; the machines that join; and the plan's machines as they were, where
+    something was set. Those that the plan knows already, since it was made when they joined, are part of the cluster,
+    and so is what was set when it was made. `base`: the whole cluster before anything was set."""
     from dataclasses import replace
+    from pathlib import Path
 
     from hulk.cli.inputs import Inputs, read_plan
     from hulk.domain.check import check_plan
     from hulk.domain.plan import machines_used
+    from hulk.io.plan_file import load_plan_for
     from hulk.io.profiles import compute_with
 
     old = read_plan(plan, whole, base)
     joins -= machines_used(old.jobs.values()).union(old.idle)
     here = replace(whole, machines=tuple(machine for machine in whole.machines if machine.name not in joins))
-    # A plan that a link's change has broken is what is to be mended; machines must be those that it knows.
-    check_plan(old, replace(base, machines=here.machines), jobs)
+    path = Path(plan)
+    set_before = load_plan_for(path, whole)[1] is None and load_plan_for(path, base)[1] is not None
+    was = None
+    if whole != base and not set_before:
+        was = replace(base, machines=tuple(base.machine(machine.name) for machine in here.machines))
+    # A plan that a link's change has broken is what is to be mended; its GPUs must be there.
+    check_plan(old, here if was is None else replace(was, machines=here.machines), jobs)
     new = tuple(machine for machine in whole.machines if machine.name in joins)
-    return Inputs(old, here, jobs, compute_with(profiles)), new
+    return Inputs(old, here, jobs, compute_with(profiles)), new, was
 
 
 def render(result: Replan, horizon: float, screen: Console) -> None:
