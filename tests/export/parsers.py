@@ -96,11 +96,13 @@ def automodel(folder: Path) -> dict[str, Any]:
     )
     steps = recipe.step_scheduler.build(data, replicas, local)
     assert sizes["pipeline_config"].pp_batch_size == local
-    # As many steps as were asked for are in the data, and it has the model's tokens.
+    # As many steps as were asked for are made of whole batches, of the model's tokens and the same on all ranks.
     assert steps.num_epochs * steps.epoch_len >= steps.max_steps, (steps.num_epochs, steps.epoch_len)
-    tokens = next(iter(data.dataset))["input_ids"]
+    assert len(data.dataset) >= recipe.step_scheduler.global_batch_size and len(data) >= steps.grad_acc_steps
+    tokens = data.dataset[0]["input_ids"]
+    assert tokens == recipe.dataloader.dataset_config.build(tokenizer=None)[0]["input_ids"]
     shape = recipe.model.config.instantiate()
-    assert 0 < int(tokens.min()) <= int(tokens.max()) < shape.vocab_size
+    assert 0 < min(tokens) <= max(tokens) < shape.vocab_size
     return {
         "recipe": resolve_recipe_name(recipe.recipe),
         "sizes": [sizes[name] for name in ("dp_size", "dp_replicate_size", "cp_size", "tp_size", "pp_size")],
@@ -108,7 +110,7 @@ def automodel(folder: Path) -> dict[str, Any]:
         "layers": shape.num_hidden_layers,
         "rotation": [shape.rope_parameters[name] for name in ("rope_theta", "rope_type")],
         "seed": [recipe.get("seed"), recipe.dataloader.seed],
-        "batch": [local, recipe.step_scheduler.global_batch_size, steps.grad_acc_steps, tokens.shape[-1]],
+        "batch": [local, recipe.step_scheduler.global_batch_size, steps.grad_acc_steps, len(tokens)],
         "steps": steps.max_steps,
         "tokenizer": tokenizer,
     }

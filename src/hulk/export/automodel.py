@@ -54,8 +54,9 @@ def export(scene: Scene) -> Files:
         "step_scheduler": {
             "global_batch_size": scene.job.global_batch,
             "local_batch_size": grid.options.microbatch_size * (grid.microbatches if grid.stages > 1 else 1),
-            # Without a word it ends after ten times through its data, however few that are.
+            # Without a word it ends after ten times through its data, and saves after each, however few they are.
             "num_epochs": None,
+            "save_checkpoint_every_epoch": False,
             "max_steps": steps_of(scene),
         },
         "dist_env": {"backend": "nccl", "timeout_minutes": 30},
@@ -88,13 +89,17 @@ def export(scene: Scene) -> Files:
 
 
 def _dataset(scene: Scene) -> dict[str, Any]:
-    """Made-up sequences, as many as all steps take."""
+    """Made-up sequences, the same on all ranks, as many as a step takes: every step is once through them. One sentence
+    fills a sequence, since it leaves out those that do not end exactly with one."""
+    length = scene.job.model.sequence
     return {
-        "_target_": "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset",
+        "_target_": "nemo_automodel.components.datasets.llm.mock_packed.build_packed_dataset",
+        "num_blocks": scene.job.global_batch,
+        "block_size": length,
+        "mean_len": length - 1,  # and what ends it
+        "std_len": 0,
+        "max_sentence_len": length,
         "vocab_size": architecture_of(scene).vocab,
-        "seq_len": scene.job.model.sequence,
-        "num_samples": steps_of(scene) * scene.job.global_batch,
-        "exclude_token_ids": [0],  # which it takes for padding
         "tokenizer": None,  # otherwise it looks for one beside the model's config
     }
 
