@@ -122,13 +122,14 @@ def plan(
     wishes = read_wishes(pin or [], avoid or [], work, machines)
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
+    if exact:
+        money = "--cheapest, --max-cost and --min-throughput"
+        refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
     announce_compilation(search=not exact, exact=exact)
     notes, hurried = list[str](), False
     if exact:
         from hulk.search.exact import solve_exactly
 
-        money = "--cheapest, --max-cost and --min-throughput"
-        refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
         best, _ = solve_exactly(machines, work, compute=compute, keep_from=wishes.avoid, engine=runner)
         price = price_plan(best, machines, work, compute=compute, engine=runner)
     else:
