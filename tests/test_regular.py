@@ -69,13 +69,13 @@ def test_what_is_no_layout_is_refused(text: str, words: str) -> None:
 
 
 def test_blocks_are_cut_evenly_and_the_ends_go_with_them() -> None:
-    kinds = [LayerKind.EMBEDDING, *[LayerKind.BLOCK] * 10, LayerKind.HEAD]
-    assert even_layers(kinds, 1) == [12]
-    assert even_layers(kinds, 4) == [4, 3, 2, 3]
-    assert even_layers(kinds, 10) == [2, *[1] * 8, 2]
+    kinds = (LayerKind.EMBEDDING, *[LayerKind.BLOCK] * 10, LayerKind.HEAD)
+    assert even_layers(kinds, 1) == (12,)
+    assert even_layers(kinds, 4) == (4, 3, 2, 3)
+    assert even_layers(kinds, 10) == (2, *[1] * 8, 2)
     with pytest.raises(InputError, match="10 blocks cannot be cut into 11 stages"):
         even_layers(kinds, 11)
-    assert even_layers(kinds, 2, 2) == [4, 3, 2, 3]
+    assert even_layers(kinds, 2, 2) == (4, 3, 2, 3)
     with pytest.raises(InputError, match="10 blocks cannot be cut into 4 stages of 3 chunks"):
         even_layers(kinds, 4, 3)
 

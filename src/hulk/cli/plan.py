@@ -66,6 +66,8 @@ _HURRIED = (
     "and the same seed may find another one."
 )
 
+_MONEY = "--cheapest, --max-cost and --min-throughput"
+
 _NEAREST = "This is the nearest to it that was found: a longer search (--evaluations, --time-limit) may find more."
 
 
@@ -123,8 +125,7 @@ def plan(
     objective = objective_of(max_cost, min_throughput, cheapest=cheapest)
     way = _policy(policy, no_gnn=no_gnn, exact=exact)
     if exact:
-        money = "--cheapest, --max-cost and --min-throughput"
-        refuse_with_exact({"--pin": bool(pin), money: objective.needs_money, "--uniform": uniform})
+        refuse_with_exact({"--pin": bool(pin), _MONEY: objective.needs_money, "--uniform": uniform})
     announce_compilation(search=not exact, exact=exact)
     notes, hurried = list[str](), False
     if exact:

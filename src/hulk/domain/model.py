@@ -174,9 +174,14 @@ class Model:
         return tuple(layer.own or layer for layer in self.layers)
 
     @cached_property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """What each layer is."""
+        return tuple(layer.kind for layer in self.layers)
+
+    @cached_property
     def blocks_before(self) -> tuple[int, ...]:
         """How many blocks are before each layer, and in all."""
-        return tuple(accumulate((layer.kind is LayerKind.BLOCK for layer in self.layers), initial=0))
+        return tuple(accumulate((kind is LayerKind.BLOCK for kind in self.kinds), initial=0))
 
     def blocks(self, first: int, last: int) -> int:
         """How many of the layers `first` to `last`, both included, are blocks."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any
@@ -122,7 +123,7 @@ def regular_plan(regular: Regular, job: Job, cluster: Cluster) -> JobPlan:
             hint="smaller degrees, or more machines",
         )
     size, chunks = regular.options.microbatch_size, regular.options.chunks
-    counts = even_layers([layer.kind for layer in job.model.layers], stages, chunks)
+    counts = even_layers(job.model.kinds, stages, chunks)
     share, rest = divmod(job.global_batch, size * replicas)
     if rest or not share:
         raise InputError(
@@ -183,7 +184,8 @@ def teams_of(hosts: Sequence[Machine], width: int, cluster: Cluster) -> list[tup
     return [team for team in found if not any(cluster.link(a.name, b.name).blocked for a, b in combinations(team, 2))]
 
 
-def even_layers(kinds: Sequence[LayerKind], stages: int, chunks: int = 1) -> list[int]:
+@lru_cache(maxsize=1024)
+def even_layers(kinds: tuple[LayerKind, ...], stages: int, chunks: int = 1) -> tuple[int, ...]:
     """Layers of each stage as Megatron-LM cuts: blocks evenly, what comes before them with the first stage and what
     comes after with the last; with chunks, of each piece in turn. InputError where there are more than blocks."""
     blocks = sum(kind is LayerKind.BLOCK for kind in kinds)
@@ -198,4 +200,4 @@ def even_layers(kinds: Sequence[LayerKind], stages: int, chunks: int = 1) -> lis
     counts = [blocks // stages + (stage < blocks % stages) for stage in range(stages)]
     counts[0] += before
     counts[-1] += len(kinds) - before - blocks
-    return counts
+    return tuple(counts)

@@ -38,7 +38,7 @@ class Grid:
 
     def blocks(self, scene: Scene) -> list[tuple[range, bool, bool]]:
         """For each stage its blocks, counted from 0 without the embedding, and whether it has embedding and head."""
-        kinds = [layer.kind for layer in scene.job.model.layers]
+        kinds = scene.job.model.kinds
         before = next((i for i, kind in enumerate(kinds) if kind is LayerKind.BLOCK), 0)
         made = []
         for stage in self.rows[0]:

@@ -17,10 +17,10 @@ from hulk.search.assignment.ways import placed_on
 from hulk.search.budget import Budget
 from hulk.search.job_space import JobSpace
 from hulk.search.objective import Objective, Outcome, Score
+from hulk.search.regular import best_regular, in_other_orders
 from hulk.search.shape.arrange import arrange
 from hulk.search.skeleton import Skeleton
 from hulk.search.state import State
-from hulk.search.uniform import best_regular, in_other_orders
 from hulk.search.waiting import why_waiting
 
 # Plans of a job that are played: those that a search takes to be nearly as quick as its best, and so many. More of them

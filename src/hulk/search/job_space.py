@@ -28,7 +28,7 @@ from hulk.search.fit import fit
 from hulk.search.least import ONE, counting
 from hulk.search.refine import Desk, refine
 from hulk.search.results import Result
-from hulk.search.skeleton import Skeleton, held_by, to_job_plan
+from hulk.search.skeleton import Chain, Skeleton, held_by, to_job_plan
 from hulk.search.written import arrays_of
 
 _LARGE = 256
@@ -121,6 +121,7 @@ class JobSpace:
         self._known: dict[Skeleton, Result] = {}
         self._keep = keep
         self._rooms: dict[int, tuple[Durations, NDArray[np.float64]]] = {}
+        self._last: tuple[tuple[Chain, ...], tuple[NDArray[np.int64], ...]] = ((), ())
         self._names = tuple(machine.name for machine in cluster.machines)
         self._row = np.array(places.of_machine)
         self.evaluations = 0
@@ -205,14 +206,17 @@ class JobSpace:
 
     def encode(self, skeleton: Skeleton) -> Encoded:
         """The arrays that `fit` fills in."""
-        machine, ranks, starts = arrays_of(skeleton.chains)
-        place = self._row[machine]
+        if skeleton.chains is not self._last[0]:  # many in a row differ in nothing but options
+            machine, ranks, starts = arrays_of(skeleton.chains)
+            place = self._row[machine]
+            self._last = skeleton.chains, (starts, machine, place, self.kind_table[place, ranks], ranks)
+        starts, machine, place, kind, ranks = self._last[1]
         count, replicas = len(machine), len(skeleton.chains)
         return Encoded(
             starts=starts,
             machine=machine,
             place=place,
-            kind=self.kind_table[place, ranks],
+            kind=kind,
             ranks=ranks,
             first=np.zeros(count, np.int64),
             last=np.zeros(count, np.int64),

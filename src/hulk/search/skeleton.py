@@ -41,8 +41,8 @@ class Skeleton:
     @property
     def normal_options(self) -> Options:
         """Its options, those that have no effect on its pipelines as they normally are."""
-        widest = max((slot.ranks for chain in self.chains for slot in chain), default=1)
-        return normal(self.options, Shape(len(self.chains), self.stages, widest))
+        ranks = 2 if any(slot.ranks > 1 for chain in self.chains for slot in chain) else 1  # more are no other case
+        return normal(self.options, Shape(len(self.chains), self.stages, ranks))
 
     @property
     def machines(self) -> set[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations, product
+from itertools import chain, islice, permutations, product
 
 import numpy as np
 
@@ -12,22 +12,21 @@ from hulk.cost.arrays import Encoded
 from hulk.cost.step import seconds_of
 from hulk.domain.joined import taken_apart
 from hulk.domain.model import LayerKind
-from hulk.domain.options import COLUMN, SPACE, Options, Schedule, ScheduleKind, Shape, Sync, Within, normal
+from hulk.domain.options import SPACE, Options, Schedule, ScheduleKind, Shape, Sync, Within, normal
 from hulk.domain.plan import JobPlan, Plan, idle_machines, rounds_problem
 from hulk.domain.regular import even_layers
 from hulk.search.form import ANY, Form
 from hulk.search.job_space import JobSpace
 from hulk.search.least import UNCOUNTED, counting, recompute_least
 from hulk.search.request import Request
-from hulk.search.skeleton import Chain, Skeleton, Slot, held_by, skeleton_of, to_job_plan
+from hulk.search.skeleton import Chain, Skeleton, Slot, held_by, to_job_plan
 from hulk.search.spanning import joined_spaces
 
 _SCHEDULES = (Schedule(), Schedule.ahead(4), Schedule(ScheduleKind.ZERO_BUBBLE))
 """Those that regular plans are tried with: few, since a hall's links are short."""
 _AT_ONCE = 64  # plans between two looks at the clock
+_APART = 17  # plans, every so manyth of which comes before all: lists of options have other lengths
 _MOST_NUMBERS = 2  # of replicas that are tried for a number of stages
-_ORDERED = 8  # regular plans whose passes are tried in other orders
-_FEWER = 2  # forwards ahead less than a free plan has, up to which backward is tried split
 _RECUT = 12  # plans with an even cut whose cut is changed
 _FEW_STAGES = 16  # up to which blocks move between any two stages, not only between neighbours
 
@@ -66,33 +65,32 @@ def best_uniform(
     """The regular plan with the shortest step on these machines in their order, of all, or of those that were looked at
     when it `is_over`; None where none fits. `in_turn`: of those that free searches know, which are stages on one
     machine and passes of one order."""
-    best = _first_few(_everywhere(space, machines, form, wide=not in_turn), is_over, in_turn=in_turn)
+    best = first_few(lambda: _everywhere(space, machines, form, in_turn=in_turn), is_over)
     if in_turn:
         space.regular = [one.skeleton for one in best]
     if form.uneven:
-        best = sorted((_recut(plan, is_over) for plan in best), key=lambda plan: plan.seconds)
+        best = sorted((_recut(plan, is_over) for plan in best[:_RECUT]), key=lambda plan: plan.seconds)
     return best[0] if best else None
 
 
-def _first_few(
-    skeletons: Iterable[tuple[JobSpace, Skeleton]], is_over: Callable[[], bool], *, in_turn: bool
+def first_few(
+    skeletons: Callable[[], Iterator[tuple[JobSpace, Skeleton]]], is_over: Callable[[], bool]
 ) -> list[Uniform]:
     """The quickest of them, cut evenly, as far as they fit; one of each shape: of many that differ in what hardly
-    matters, all but one would be in the way."""
+    matters, all but one would be in the way. Every so many come before all: when it is over, something was seen of
+    every shape."""
     best: dict[tuple[int, ...], Uniform] = {}
-    for number, (space, skeleton) in enumerate(skeletons):
-        if in_turn and skeleton.options != skeleton.options.in_turn:
-            continue
+    for number, (space, skeleton) in enumerate(chain(islice(skeletons(), 0, None, _APART), skeletons())):
         if number % _AT_ONCE == 0 and is_over():
             break
-        key = _shape(space, skeleton)
-        found = _uniform(space, skeleton)
+        key = shape_of(space, skeleton)
+        found = uniform_of(space, skeleton)
         if found is not None and (key not in best or found.seconds < best[key].seconds):
             best[key] = found
-    return sorted(best.values(), key=lambda plan: plan.seconds)[:_RECUT]
+    return sorted(best.values(), key=lambda plan: plan.seconds)
 
 
-def _shape(space: JobSpace, skeleton: Skeleton) -> tuple[int, ...]:
+def shape_of(space: JobSpace, skeleton: Skeleton) -> tuple[int, ...]:
     """What tells regular pipelines apart that are worth a look each."""
     chains, options = skeleton.chains, skeleton.options
     sizes = (len(space.cluster.machines), len(chains), len(chains[0]), chains[0][0].ranks)
@@ -103,9 +101,7 @@ def _recut(uniform: Uniform, is_over: Callable[[], bool]) -> Uniform:
     """The same pipelines with blocks moved from stage to stage as long as that makes steps shorter."""
     stages = len(uniform.skeleton.chains[0]) * uniform.skeleton.options.chunks
     pairs = [(a, b) for a, b in permutations(range(stages), 2) if stages <= _FEW_STAGES or abs(a - b) == 1]
-    blocks = [
-        uniform.space.job.model.layers[i].kind is LayerKind.BLOCK for i in range(len(uniform.space.job.model.layers))
-    ]
+    blocks = [kind is LayerKind.BLOCK for kind in uniform.space.job.model.kinds]
     best, better = uniform, True
     while better and not is_over():
         better = False
@@ -116,67 +112,37 @@ def _recut(uniform: Uniform, is_over: Callable[[], bool]) -> Uniform:
                 continue
             counts[source] -= 1
             counts[target] += 1
-            found = _cut(best.space, best.skeleton, counts)
+            found = cut_alike(best.space, best.skeleton, counts)
             if found is not None and found[0] < best.seconds:
                 best, better = replace(best, encoded=found[1], seconds=found[0]), True
     return best
 
 
-def best_regular(space: JobSpace, machines: Sequence[int], is_over: Callable[[], bool] = _never) -> list[JobPlan]:
-    """Good regular plans of what free searches do not know: with passes of other orders where these machines are all
-    alike, and with stages on several of them as far as that may pay; cut evenly or with cuts of their own. The quickest
-    first."""
-    found: dict[JobPlan, float] = {}
-    alone = [(space, machines)] if _has_other_orders(space) and _are_alike(space, machines) else []
-    several = ((one, range(len(one.cluster.machines))) for one in joined_spaces(space, machines))
-    known = [one for skeleton in space.regular if alone and (one := _uniform(space, skeleton)) is not None]
-    for joined, its in (*alone, *several) if known else (*several, *alone):
-        ways = ((joined, skeleton) for skeleton in uniform_skeletons(joined, its))
-        few = known if joined is space and known else _first_few(ways, is_over, in_turn=True)
-        for best in few[:_ORDERED]:
-            found[best.plan] = best.seconds
-            if is_over():
-                break
-            counts = (best.encoded.last - best.encoded.first + 1)[: len(best.skeleton.chains[0])]
-            found |= dict(_reordered(joined, best.skeleton, {tuple(counts.tolist())}))
-            own, seconds = joined.plan(best.skeleton, rounds=2)
-            found[taken_apart(own, joined.cluster)] = seconds
-    return sorted(found, key=found.__getitem__)
-
-
-def _has_other_orders(space: JobSpace) -> bool:
-    """Whether the engine has passes of orders that free searches leave out."""
-    named = (SPACE[COLUMN[name]] for name in ("schedule", "chunks"))
-    return any(choice.possible(space.scope, regular=True) != choice.possible(space.scope) for choice in named)
-
-
-def _are_alike(space: JobSpace, machines: Sequence[int]) -> bool:
-    hosts = [space.cluster.machines[machine] for machine in machines]
-    return len({(host.gpu.name, host.gpus, host.region) for host in hosts}) == 1
-
-
 def uniform_plans(space: JobSpace, machines: Sequence[int]) -> Iterator[Uniform]:
     """Every regular plan that fits."""
-    for its, skeleton in _everywhere(space, machines, ANY, wide=True):
-        found = _uniform(its, skeleton)
+    for its, skeleton in _everywhere(space, machines, ANY):
+        found = uniform_of(its, skeleton)
         if found is not None:
             yield found
 
 
 def _everywhere(
-    space: JobSpace, machines: Sequence[int], form: Form, *, wide: bool
+    space: JobSpace, machines: Sequence[int], form: Form, *, in_turn: bool = False
 ) -> Iterator[tuple[JobSpace, Skeleton]]:
-    """Regular pipelines on these machines and, where they may be `wide`, on several of them joined."""
-    yield from ((space, skeleton) for skeleton in uniform_skeletons(space, machines, form))
-    for joined in joined_spaces(space, machines) if wide else ():
+    """Regular pipelines on these machines; of what free searches do not know, unless all passes shall be `in_turn`,
+    those on several of them joined."""
+    yield from ((space, skeleton) for skeleton in uniform_skeletons(space, machines, form, in_turn=in_turn))
+    for joined in () if in_turn else joined_spaces(space, machines):
         everything = range(len(joined.cluster.machines))
         yield from ((joined, skeleton) for skeleton in uniform_skeletons(joined, everything, form))
 
 
-def uniform_skeletons(space: JobSpace, machines: Sequence[int], form: Form = ANY) -> Iterator[Skeleton]:
-    """Regular pipelines with all options, in either order of GPUs."""
+def uniform_skeletons(
+    space: JobSpace, machines: Sequence[int], form: Form = ANY, *, in_turn: bool = False
+) -> Iterator[Skeleton]:
+    """Regular pipelines with all options, or with all whose passes are `in_turn`, in either order of GPUs."""
     usable = [machine for machine in machines if machine in space.allowed]
-    blocks = sum(layer.kind is LayerKind.BLOCK for layer in space.job.model.layers)
+    blocks = _blocks(space)
     for degree in space.degrees:
         if form.tensor is not None and degree > form.tensor:
             continue
@@ -187,11 +153,17 @@ def uniform_skeletons(space: JobSpace, machines: Sequence[int], form: Form = ANY
             if blocks % stages and not form.uneven:
                 continue
             for replicas in _replicas(space.job.global_batch, len(slots) // stages):
-                listed = list(_options(space, Shape(replicas, stages * replicas, degree), uneven=form.uneven))
-                for chains in _orders(slots[: stages * replicas], stages):
+                shape = Shape(replicas, stages * replicas, degree)
+                listed = list(options_on(space, shape, uneven=form.uneven, in_turn=in_turn))
+                for chains in orders_of(slots[: stages * replicas], stages):
                     if not form.fits(Skeleton(chains, Options(1))):
                         continue
                     yield from filter(form.takes, (Skeleton(chains, options) for options in listed))
+
+
+def _blocks(space: JobSpace) -> int:
+    model = space.job.model
+    return model.blocks(0, len(model.layers) - 1)
 
 
 def _replicas(batch: int, most: int) -> tuple[int, ...]:
@@ -199,7 +171,7 @@ def _replicas(batch: int, most: int) -> tuple[int, ...]:
     return tuple(replicas for replicas in range(most, 0, -1) if batch % replicas == 0)[:_MOST_NUMBERS]
 
 
-def _orders(slots: Sequence[Slot], stages: int) -> Iterator[tuple[Chain, ...]]:
+def orders_of(slots: Sequence[Slot], stages: int) -> Iterator[tuple[Chain, ...]]:
     """The stages of a pipeline beside each other, or the replicas of a stage."""
     replicas = len(slots) // stages
     near = tuple(tuple(slots[r * stages : (r + 1) * stages]) for r in range(replicas))
@@ -209,7 +181,7 @@ def _orders(slots: Sequence[Slot], stages: int) -> Iterator[tuple[Chain, ...]]:
         yield far
 
 
-def _options(space: JobSpace, shape: Shape, *, uneven: bool) -> Iterator[Options]:
+def options_on(space: JobSpace, shape: Shape, *, uneven: bool = False, in_turn: bool = False) -> Iterator[Options]:
     """All that have an effect on such pipelines, each replica with as many microbatches as the others."""
     replicas, degree, stages = shape.replicas, shape.ranks, shape.stages // shape.replicas
     possible = {  # what has none is left out here already: all by all would be too many
@@ -219,6 +191,9 @@ def _options(space: JobSpace, shape: Shape, *, uneven: bool) -> Iterator[Options
         for choice in SPACE
     }
     possible["schedule"] = tuple(each for each in _SCHEDULES if each in possible["schedule"])
+    if in_turn:
+        possible["schedule"] = tuple(each for each in possible["schedule"] if not each.splits_backward)
+        possible["chunks"] = (1,)
     possible["sync"] = (Sync.RING,)
     possible["context"] = tuple(parts for parts in possible["context"] if _shares(space, degree, parts))
     if any(machine.span for machine in space.cluster.machines):
@@ -228,7 +203,7 @@ def _options(space: JobSpace, shape: Shape, *, uneven: bool) -> Iterator[Options
         possible["shard_within"] = tuple(near) or possible["shard_within"]  # in one region that is everywhere
     batch = space.job.global_batch
     possible["microbatch_size"] = tuple(b for b in possible["microbatch_size"] if batch % (b * replicas) == 0)
-    possible["chunks"] = tuple(n for n in possible["chunks"] if _divides(space, stages * n, uneven=uneven))
+    possible["chunks"] = tuple(n for n in possible["chunks"] if divides(space, stages * n, uneven=uneven))
     for values in product(*possible.values()):
         options = Options(**dict(zip(possible, values, strict=True)))
         alone = degree == options.context and options.sequence_parallel
@@ -246,34 +221,34 @@ def _shares(space: JobSpace, ranks: int, parts: int) -> bool:
     return ranks % parts == 0 and all(heads % (ranks // parts) == 0 for heads in widths)
 
 
-def _divides(space: JobSpace, pieces: int, *, uneven: bool) -> bool:
+def divides(space: JobSpace, pieces: int, *, uneven: bool) -> bool:
     """Whether blocks can be divided into so many pieces."""
-    blocks = sum(layer.kind is LayerKind.BLOCK for layer in space.job.model.layers)
+    blocks = _blocks(space)
     return pieces <= blocks if uneven else blocks % pieces == 0
 
 
 def _goes_round(space: JobSpace, stages: int, replicas: int, options: Options, *, uneven: bool) -> bool:
     """Whether blocks and microbatches can be divided over all chunks."""
     share = space.job.global_batch // (options.microbatch_size * replicas)
-    fits = _divides(space, stages * options.chunks, uneven=uneven)
+    fits = divides(space, stages * options.chunks, uneven=uneven)
     return fits and rounds_problem(stages, options.chunks, share) is None
 
 
-def _uniform(space: JobSpace, skeleton: Skeleton) -> Uniform | None:
+def uniform_of(space: JobSpace, skeleton: Skeleton) -> Uniform | None:
     """The regular plan of a skeleton; None where it does not fit."""
-    found = _even(space, skeleton)
+    found = cut_evenly(space, skeleton)
     return None if found is None else Uniform(space, skeleton, found[1], found[0])
 
 
-def _even(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
+def cut_evenly(space: JobSpace, skeleton: Skeleton) -> tuple[float, Encoded] | None:
     """Seconds of a step with an even cut, and the plan in numbers; None where it does not fit."""
-    kinds = [layer.kind for layer in space.job.model.layers]
-    counts = even_layers(kinds, len(skeleton.chains[0]), skeleton.options.chunks)
-    return _cut(space, skeleton, np.array(counts))
+    counts = even_layers(space.job.model.kinds, len(skeleton.chains[0]), skeleton.options.chunks)
+    return cut_alike(space, skeleton, np.array(counts))
 
 
-def _cut(space: JobSpace, skeleton: Skeleton, counts: np.ndarray) -> tuple[float, Encoded] | None:
+def cut_alike(space: JobSpace, skeleton: Skeleton, counts: np.ndarray) -> tuple[float, Encoded] | None:
     """The same with so many layers on each stage of every pipeline, in all rounds."""
+    assert counts.sum() == len(space.job.model.layers), "compiled code reads all layers"
     options = skeleton.normal_options
     share = space.job.global_batch // (options.microbatch_size * len(skeleton.chains))
     encoded = written_alike(space, skeleton, counts, share)
@@ -293,7 +268,8 @@ def written_alike(space: JobSpace, skeleton: Skeleton, counts: np.ndarray, share
     """A plan of pipelines that are all alike in numbers: so many layers on each stage of every one, in all rounds, and
     `share` microbatches for each."""
     options = skeleton.normal_options
-    encoded = space.encode(Skeleton(tuple(chain * options.chunks for chain in skeleton.chains), options))
+    rounds = skeleton.chains if options.chunks == 1 else tuple(chain * options.chunks for chain in skeleton.chains)
+    encoded = space.encode(Skeleton(rounds, options))
     stages, replicas = len(skeleton.chains[0]), len(skeleton.chains)
     ends = np.cumsum(counts)
     encoded.last[:] = np.tile(ends - 1, replicas)
@@ -302,43 +278,6 @@ def written_alike(space: JobSpace, skeleton: Skeleton, counts: np.ndarray, share
     warmup = [options.schedule.warmup(s, stages, share, options.chunks) for s in range(stages)]
     encoded.warmup[:] = np.tile(warmup, replicas * options.chunks)
     return encoded
-
-
-def in_other_orders(space: JobSpace, plan: JobPlan) -> list[tuple[JobPlan, float]]:
-    """Plans of the same pipelines, if they are all alike, with passes of orders that free searches do not know, as far
-    as the engine has them and they fit, cut evenly or as the plan is; with the seconds of a step. The quickest
-    first."""
-    counts = {tuple(len(stage.layers) for stage in pipeline.stages) for pipeline in plan.pipelines}
-    return _reordered(space, skeleton_of(plan, space.cluster), counts)
-
-
-def _reordered(space: JobSpace, skeleton: Skeleton, cuts: Collection[tuple[int, ...]]) -> list[tuple[JobPlan, float]]:
-    """The same of a skeleton; besides an even cut, with so many layers on each stage."""
-    replicas, stages, options = len(skeleton.chains), len(skeleton.chains[0]), skeleton.normal_options
-    ranks = [[slot.ranks for slot in chain] for chain in skeleton.chains]
-    alike = all(own == ranks[0] for own in ranks)
-    if stages == 1 or not alike or space.job.global_batch % (options.microbatch_size * replicas):
-        return []
-    share = space.job.global_batch // (options.microbatch_size * replicas)
-    found = []
-    for schedule, chunks in product(*_other_orders(space, options.schedule, share)):
-        trial = Skeleton(skeleton.chains, replace(options, schedule=schedule, chunks=chunks))
-        if trial.options == options or rounds_problem(stages, chunks, share):
-            continue
-        made = [_even(space, trial)] if _divides(space, stages * chunks, uneven=True) else []
-        made += [_cut(space, trial, np.array(own)) for own in cuts if len(own) == stages * chunks]
-        found += [Uniform(space, trial, one[1], one[0]) for one in made if one is not None]
-    return [(one.plan, one.seconds) for one in sorted(found, key=lambda one: one.seconds)]
-
-
-def _other_orders(space: JobSpace, schedule: Schedule, share: int) -> tuple[list[Schedule], tuple[int, ...]]:
-    """The schedules and numbers of chunks to try in place of a schedule for so many microbatches: itself among them,
-    and those that split backward, with about as many forwards ahead too."""
-    listed, chunks = (SPACE[COLUMN[name]].possible(space.scope, regular=True) for name in ("schedule", "chunks"))
-    split = [each for each in listed if each.splits_backward]
-    most = share - 1 if schedule.kind is ScheduleKind.GPIPE else min(schedule.extra, share - 1)
-    ahead = [replace(each, extra=most - fewer) for each in split[:1] for fewer in range(min(most, _FEWER) + 1)]
-    return [schedule, *dict.fromkeys(split + ahead)], chunks
 
 
 def made_uniform(request: Request, plan: Plan, form: Form = ANY, *, is_over: Callable[[], bool] = _never) -> Plan:
