@@ -239,13 +239,13 @@ class Progress:
             stages,
         )
         self.reports.append(report)
-        self.show(report)
-        if self.metrics is not None:
+        if self.metrics is not None:  # before anybody sees the step: who then presses Ctrl-C has it in the file
             try:
                 with self.metrics.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(report.metrics()) + "\n")
             except OSError as error:
                 raise RunError(f"cannot write to {self.metrics}: {error.strerror or error}") from None
+        self.show(report)
         self._keep_spans(watched, parts, seconds)
 
     def _seconds(self, job: str, parts: Mapping[tuple[int, int], Event]) -> float:
