@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 4
 REPORT := build/demo
+# Wherever this is set, each of the many processes here would translate all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint bench page parsers pictures clean
 
