@@ -31,6 +31,9 @@ BOTH_WAYS = (
     "blocked link",
     "cheapest",
     "exact",
+    "uniform",
+    "engine",
+    "headroom",
 )
 
 

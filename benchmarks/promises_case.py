@@ -111,7 +111,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Options:
-    """What stands behind `hulk plan CLUSTER JOBS`. Limits are in dollars an hour and tokens a second."""
+    """What stands behind `hulk plan CLUSTER JOBS`. Limits are in dollars an hour and tokens a second, the headroom is a
+    share of a GPU's memory."""
 
     pins: Pairs = ()
     avoids: Pairs = ()
@@ -121,6 +122,9 @@ class Options:
     exact: bool = False
     no_gnn: bool = False
     paper: bool = False
+    uniform: bool = False
+    engine: str | None = None
+    headroom: float | None = None
     seed: int = 0
     workers: int = 1
     time_limit: float = 1.0
@@ -128,6 +132,11 @@ class Options:
     json: bool = True
     out: str | None = None
     extra: tuple[str, ...] = ()
+
+    @property
+    def runner(self) -> list[str]:
+        """Who runs the plan, which `hulk price` is told as well."""
+        return [] if self.engine is None else ["--engine", self.engine]
 
     def arguments(self) -> list[str]:
         """As a person writes them."""
@@ -140,7 +149,10 @@ class Options:
             words += ["--max-cost", f"{self.max_cost!r} $/h"]
         if self.min_throughput is not None:
             words += ["--min-throughput", repr(self.min_throughput)]
-        for flag in ("cheapest", "exact", "no_gnn", "json"):
+        words += self.runner
+        if self.headroom is not None:
+            words += ["--headroom", f"{100 * self.headroom:g}%"]
+        for flag in ("cheapest", "exact", "no_gnn", "json", "uniform"):
             if getattr(self, flag):
                 words.append("--" + flag.replace("_", "-"))
         if self.paper:

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import inf
-from typing import Any
 
 from promises_case import Case, Job, Machine
 from promises_models import state_bytes
+from promises_plan import Document, chunks_of, form_of, hourly, parts_of, parts_of_stage, stages_of
 
 TOLERANCE = 1e-6
+HEADROOM = 0.03
+"""The share of a GPU's memory that stays free where nobody says otherwise."""
 # A word of each of these says which limit is meant.
 _LIMIT_WORDS = ("deadline", "$", "tokens/s", "throughput", "pin", "cost")
-
-Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]
         yield Fault("says why", "a job waits without a reason")
     users: dict[str, set[str]] = {}
     for name, own in running.items():
-        for part in _parts(own):
+        for part in parts_of(own):
             users.setdefault(part["machine"], set()).add(name)
     if users.keys() - machines.keys():
         yield Fault("machines exist", ", ".join(users.keys() - machines.keys()))
@@ -196,6 +196,8 @@ def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]
     yield from _gpus_once(plan, machines)
     for name, own in running.items():
         yield from _job(jobs[name], own, machines, case)
+        if case.options.uniform and len({form_of(pipeline) for pipeline in own["pipelines"]}) > 1:
+            yield Fault("uniform pipelines are alike", name)
     yield from _kept_for(case, users)
     unused = sorted(machines.keys() - users.keys())
     if sorted(plan["idle"]) != unused:
@@ -203,10 +205,16 @@ def _placement(case: Case, plan: Document, *, complete: bool) -> Iterator[Fault]
 
 
 def _gpus_once(plan: Document, machines: Mapping[str, Machine]) -> Iterator[Fault]:
-    """Every GPU exists, and serves one stage."""
+    """Every GPU exists, and serves one stage, or one of each round of a pipeline with several chunks."""
     used: set[tuple[str, int]] = set()
     for own in plan["jobs"].values():
-        for part in _parts(own):
+        for pipeline in own["pipelines"]:
+            groups = [
+                [(part["machine"], part["gpus"]) for part in parts_of_stage(stage)] for stage in pipeline["stages"]
+            ]
+            if groups != groups[: len(groups) // chunks_of(own)] * chunks_of(own):
+                yield Fault("chunks go round the same GPUs", str(groups))
+        for part in parts_of(own, lead=True):
             name = part["machine"]
             for gpu in part["gpus"]:
                 if not 0 <= gpu < machines[name].gpus:
@@ -227,15 +235,6 @@ def _kept_for(case: Case, users: Mapping[str, set[str]]) -> Iterator[Fault]:
             yield Fault("avoided machines stay unused", f"{job} on {machine}")
 
 
-def _stages(job: Document) -> Iterator[Document]:
-    return (stage for pipeline in job["pipelines"] for stage in pipeline["stages"])
-
-
-def _parts(job: Document) -> Iterator[Document]:
-    """Machines with their GPUs, of all stages."""
-    return (part for stage in _stages(job) for part in (stage, *stage.get("beside", ())))
-
-
 def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -> Iterator[Fault]:
     """One job's pipelines."""
     pieces = job.shape.pieces
@@ -250,7 +249,7 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
     if total != job.global_batch:
         yield Fault("batches add up", f"{job.name}: {total} of {job.global_batch} sequences")
     shards = len(own["pipelines"]) if own["sharding"] != "none" else 1
-    for stage in _stages(own):
+    for stage in stages_of(own):
         machine, others = machines[stage["machine"]], stage.get("beside", ())
         ranks = len(stage["gpus"]) + sum(len(part["gpus"]) for part in others)
         if any(machines[part["machine"]].region != machine.region for part in others):
@@ -259,7 +258,7 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
         if not job.may_run_in(machine.region):
             yield Fault("allow and deny hold", f"{job.name} in {machine.region}")
         yield from _misplaced(job, stage, machine.region)
-        if any(piece.heads % ranks for piece in held):
+        if any(piece.heads % (ranks // own.get("context", 1)) for piece in held):
             yield Fault("tensor parallel divides the heads", f"{job.name}: {ranks} GPUs of {machine.name}")
         params = sum(piece.params for piece in held)
         if stage["layers"][0] == 0:
@@ -314,8 +313,10 @@ def _prices(case: Case, plan: Document, price: Document) -> Iterator[Fault]:
             for stage in stages:
                 if not close(stage["memory"]["capacity"], machines[stage["machine"]].memory):
                     yield Fault("fits into memory", f"{stage['machine']} has {stage['memory']['capacity']:.4g} bytes")
-                if stage["memory_used"] > stage["memory"]["capacity"] * (1 + TOLERANCE):
-                    yield Fault("fits into memory", f"{job.name} on {stage['machine']}: {stage['memory_used']:.4g}")
+                asked = case.options.headroom
+                most = stage["memory"]["capacity"] * (1 - (HEADROOM if asked is None else asked))
+                if stage["memory_used"] > most * (1 + TOLERANCE):
+                    yield Fault("headroom is left", f"{job.name} on {stage['machine']}: {stage['memory_used']:.4g}")
 
 
 def _same_price(printed: Document, afterwards: Document) -> Iterator[Fault]:
@@ -356,7 +357,7 @@ def limits_of(case: Case, plan: Document, price: Document) -> Limits:
         )
     for name, machine in case.options.pins:
         if name in plan["jobs"]:
-            unused = all(part["machine"] != machine for part in _parts(plan["jobs"][name]))
+            unused = all(part["machine"] != machine for part in parts_of(plan["jobs"][name]))
             found.append(("pin", inf if unused else 0.0, f"{name} does not use {machine}, which is pinned to it"))
     broken = {kind: text for kind, ratio, text in found if ratio > 1 + TOLERANCE}
     near = any(abs(ratio - 1) <= TOLERANCE for _, ratio, _ in found)
@@ -372,13 +373,6 @@ def objective(case: Case, plan: Document, price: Document) -> tuple[float, float
             steps = 1.0 if job.tokens is None else job.tokens / job.tokens_per_step
             total += job.weight * steps * price[job.name]["step_s"]
     return waiting, total
-
-
-def hourly(own: Document, machines: Mapping[str, Machine]) -> float:
-    """Dollars an hour of the GPUs that a job uses."""
-    return sum(
-        machines[part["machine"]].dollars / machines[part["machine"]].gpus * len(part["gpus"]) for part in _parts(own)
-    )
 
 
 def close(a: float, b: float) -> bool:

@@ -31,6 +31,8 @@ def draw(seed: int, number: int) -> Case:
     cluster = ClusterDraw(rng, tiny)
     jobs, files = _jobs(rng, cluster, tiny=tiny, deadlines=mode in ("cheapest", "exact with limits"))
     options = _options(rng, mode, cluster, [entry["job"] for entry in jobs])
+    if mode in _WITH_MORE:
+        options = _more(Random(f"{seed}/{number}/more"), options)
     case = Case(
         machines=tuple(cluster.machines),
         network=cluster.network,
@@ -53,6 +55,21 @@ _MODES = {
     "plain": 34, "max-cost": 17, "min-throughput": 14, "cheapest": 13, "exact": 5, "exact with limits": 2, "paper": 5,
     "contradiction": 10,
 }  # fmt: skip
+
+
+# With these, plans are also asked for that are regular, for another engine, or with more memory left free.
+_WITH_MORE = ("plain", "max-cost", "min-throughput", "cheapest")
+_ENGINES = ("megatron", "torchtitan", "megatron-deepspeed")
+
+
+def _more(rng: Random, options: Options) -> Options:
+    """Some options that go with all limits, alone and together."""
+    return replace(
+        options,
+        uniform=rng.random() < 0.2,
+        engine=rng.choice(_ENGINES) if rng.random() < 0.25 else None,
+        headroom=rng.choice((0.0, 0.1, 0.3)) if rng.random() < 0.25 else None,
+    )
 
 
 def _mode(seed: int, number: int) -> tuple[str, int]:

@@ -198,12 +198,13 @@ def _planned(case: Case, folder: Path) -> tuple[Seen, Seen | None]:
         plan = None
     if plan is None:
         return seen, None
-    return seen, _priced(plan, folder)
+    return seen, _priced(plan, folder, case.options.runner)
 
 
-def _priced(plan: object, folder: Path) -> Seen:
+def _priced(plan: object, folder: Path, runner: Sequence[str]) -> Seen:
     (folder / "to-price.json").write_text(json.dumps(plan), encoding="utf-8")
-    return run_hulk(["price", "to-price.json", "-c", "cluster.yaml", "-j", "jobs.yaml", "--json"], folder, MARGIN)
+    words = ["price", "to-price.json", "-c", "cluster.yaml", "-j", "jobs.yaml", "--json", *runner]
+    return run_hulk(words, folder, MARGIN)
 
 
 def _exercised(case: Case, seen: Seen, priced: Seen | None) -> set[str]:
@@ -223,8 +224,8 @@ def _exercised(case: Case, seen: Seen, priced: Seen | None) -> set[str]:
     ):
         if jobs:
             kept[kind] = kept.get(kind, True) and not jobs & waiting.keys()
-    for kind in ("cheapest", "exact", "paper"):
-        if getattr(options, kind):
+    for kind in ("cheapest", "exact", "paper", "uniform", "engine", "headroom"):
+        if getattr(options, kind) not in (None, False):
             kept[kind] = seen.code == 0
     if any(job.allow == () for job in case.jobs):
         kept["allow nowhere"] = False  # such a job waits

@@ -196,6 +196,7 @@ def y_waits(plan: dict[str, Any]) -> None:
         ("pins hold", lambda plan: stage_of(plan, "y").update(machine="a")),
         ("nothing over a blocked link", lambda plan: stage_of(plan, "x", 0, 1).update(machine="c")),
         ("idle is what is unused", lambda plan: plan.update(idle=["c"])),
+        ("chunks go round the same GPUs", lambda plan: plan["jobs"]["x"].update(chunks=2)),
     ],
 )  # fmt: skip
 def test_the_checker_sees_a_plan_that_breaks(promise, change):
@@ -221,6 +222,8 @@ TIED, KEPT_OUT = Rule(frozenset({0}), ("rome",), False), Rule(frozenset({0}), ("
     [
         ("keeps max-cost", {"options": replace(CASE.options, max_cost=8.0)}),
         ("keeps min-throughput", {"options": replace(CASE.options, min_throughput=97.0)}),
+        ("uniform pipelines are alike", {"options": replace(CASE.options, uniform=True)}),
+        ("headroom is left", {"options": replace(CASE.options, headroom=0.96)}),
         ("keeps deadline", {"jobs": (replace(CASE.jobs[0], deadline=99.0), CASE.jobs[1])}),
         ("allow and deny hold", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], allow=()))}),
         ("allow and deny hold", {"jobs": (CASE.jobs[0], replace(CASE.jobs[1], deny=("pa*",)))}),
@@ -256,7 +259,7 @@ def test_the_checker_sees_a_case_that_the_plan_breaks(promise, changed):
         ("writes no refused plan", {"code": 2, "files": {**CASE.files, "plan.json": "{}"}}),
         ("prices agree", {"price": lambda jobs: jobs["x"].update(step_s=1.00001)}),
         ("money is GPU hours", {"price": lambda jobs: jobs["y"]["money_per_step"].update(gpus=8.0 / 3600)}),
-        ("fits into memory", {"price": lambda jobs: jobs["y"]["pipelines"][0][0].update(memory_used=25 * GIB)}),
+        ("headroom is left", {"price": lambda jobs: jobs["y"]["pipelines"][0][0].update(memory_used=23.5 * GIB)}),
         ("fits into memory", {"price": lambda jobs: jobs["y"]["pipelines"][0][0]["memory"].update(capacity=48 * GIB)}),
         ("throughput is tokens over seconds", {"price": lambda jobs: jobs["x"].update(tokens_per_s=65.0)}),
     ],
