@@ -248,7 +248,11 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
     total = own["microbatch_size"] * sum(pipeline["microbatches"] for pipeline in own["pipelines"])
     if total != job.global_batch:
         yield Fault("batches add up", f"{job.name}: {total} of {job.global_batch} sequences")
-    shards = len(own["pipelines"]) if own["sharding"] != "none" else 1
+    split, engine = own["sharding"], case.options.engine
+    # Who shares a sequence may split what replicas split.
+    shards = len(own["pipelines"]) * own.get("context", 1) if split != "none" else 1
+    host = own.get("host_state", False)
+    each = state_bytes(job.precision, job.optimizer, shards, split=split, by_host=host, engine=engine)
     for stage in stages_of(own):
         machine, others = machines[stage["machine"]], stage.get("beside", ())
         ranks = len(stage["gpus"]) + sum(len(part["gpus"]) for part in others)
@@ -263,7 +267,7 @@ def _job(job: Job, own: Document, machines: Mapping[str, Machine], case: Case) -
         params = sum(piece.params for piece in held)
         if stage["layers"][0] == 0:
             params -= sum(piece.tied for piece in held)
-        need = params / ranks * state_bytes(job.precision, job.optimizer, shards)
+        need = params / (ranks * own.get("expert", 1)) * each
         if need > machine.memory:
             yield Fault("fits into memory", f"{job.name} on {machine.name}: {need:.4g} of {machine.memory:.4g} bytes")
     for a, b in _talking(job, own):

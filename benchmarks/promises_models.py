@@ -58,10 +58,26 @@ class Gpu:
         return self.rates.get(precision, self.rates["fp32"])
 
 
-def state_bytes(precision: str, optimizer: str, shards: int) -> float:
-    """Bytes a parameter takes at least: weights, fp32 gradients, and this shard of the optimizer's state."""
+def state_bytes(
+    precision: str,
+    optimizer: str,
+    shards: int = 1,
+    *,
+    split: str = "optimizer",
+    by_host: bool = False,
+    engine: str | None = None,
+) -> float:
+    """Bytes a parameter takes of a GPU at least: weights, gradients, and the optimizer's state, as far as hosts have it
+    not. So many shards `split` the state, the gradients too, or all of it. Gradients are fp32 but for Megatron's fp16
+    ones."""
     half = precision in _HALF
-    return (2 if half else 4) + 4 + ((4 if half else 0) + _STATE[optimizer]) / shards
+    weights, gradients = (2 if half else 4), (2 if engine == "megatron" and precision == "fp16" else 4)
+    state = 0 if by_host else (4 if half else 0) + _STATE[optimizer]
+    if split == "parameters":
+        weights /= shards
+    if split in ("parameters", "gradients"):
+        gradients /= shards
+    return weights + gradients + state / shards
 
 
 @cache
