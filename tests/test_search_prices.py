@@ -127,7 +127,7 @@ def test_no_other_cut_has_a_faster_slowest_stage(seed: int, recompute: int) -> N
             plain[COLUMN["recompute"]] = recompute
             tables = tables_of(search.packed, job, plain)
             set_warmup(encoded, 0, 64)
-            missing = cut(tables, encoded, 0)
+            missing = cut(tables, encoded, 0, np.inf)
             least = _least(tables, encoded)
             assert (missing > 0) == np.isinf(least)
             if not missing:

@@ -209,10 +209,38 @@ def step_seconds(
     A pipeline with more microbatches than `horizon` runs that many and goes on at the pace it has reached: a search's
     shortcut, not used for a price.
     """
-    replicas = plan.microbatches.shape[0]
-    shared = resources_of(tables, plan)
+    passes_seconds(tables, plan, out, stage_end, horizon)
+    return summed_seconds(tables, plan, out, sets, stage_end, sync_end)
+
+
+@lean
+def passes_seconds(tables: Tables, plan: Encoded, out: Durations, stage_end: Floats, horizon: int) -> float:
+    """The first half of `step_seconds`: fills stage_end, and returns what the step would take without any sums, which
+    is the least it takes."""
+    return _without_sums(tables, plan, out, stage_end, horizon)
+
+
+@maker
+def _without_sums(tables: Tables, plan: Encoded, out: Durations, stage_end: Floats, horizon: int) -> float:
     _run_pipelines(plan, out, stage_end, horizon)
-    hold_back(tables, plan, out, shared, stage_end)
+    hold_back(tables, plan, out, resources_of(tables, plan), stage_end)
+    done = np.empty(stage_end.shape[0])
+    for n in range(done.shape[0]):
+        done[n] = stage_end[n] + out.update[n]
+    return _longest(tables, plan, out, done)
+
+
+@lean
+def summed_seconds(
+    tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats
+) -> float:
+    """The second half of `step_seconds`: the sums of gradients and the updates, after `passes_seconds`."""
+    return _with_sums(tables, plan, out, sets, stage_end, sync_end)
+
+
+@maker
+def _with_sums(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats) -> float:
+    replicas, shared = plan.microbatches.shape[0], resources_of(tables, plan)
     sync_end[:] = stage_end
     sync_ends(tables, plan, out, sets, shared, stage_end, sync_end)
     done = np.empty(plan.starts[replicas])
@@ -222,8 +250,14 @@ def step_seconds(
         done[n] = sync_end[n] + out.update[n]
     if sends_weights(tables, 0 < plan.options[SHARD] < PARAMETERS, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
+    return _longest(tables, plan, out, done)
+
+
+@inner
+def _longest(tables: Tables, plan: Encoded, out: Durations, done: Floats) -> float:
+    """Seconds of the stage that is longest at a step, `done` being when each ends with it."""
     total = 0.0
-    for p in range(replicas):
+    for p in range(plan.microbatches.shape[0]):
         first = 0.0  # when the pipeline's first microbatch reaches a stage
         slots = slots_of(plan, p) if is_ordered(plan) else plan.starts[p + 1] - plan.starts[p]
         for s in range(slots):

@@ -23,7 +23,7 @@ from hulk.cost.arrays import (
     Tables,
     transfer_seconds,
 )
-from hulk.cost.compiled import constant, inner, kernel, lean, maker
+from hulk.cost.compiled import constant, inlined, inner, kernel, lean, maker
 from hulk.cost.sharding import mismatch, stretch_passes
 from hulk.cost.sharing import Resources, pass_through, resource_at
 from hulk.cost.sync import (
@@ -154,7 +154,7 @@ def by_region_seconds(tables: Tables, plan: Encoded, members: Ints, size: float,
     return 2 * (inside - its_wait) + wire, 2 * its_wait + wait
 
 
-@maker
+@lean
 def sum_seconds(tables: Tables, plan: Encoded, members: Ints, size: float) -> tuple[float, float]:
     """(Seconds on the wire, seconds of latency) of adding up `size` bytes among these stages, as the plan says."""
     flows = rails_of(plan, members) if tables.rules.flow_per_rank else lanes(tables, flows_of(plan, members))
@@ -175,14 +175,31 @@ def tie_seconds(tables: Tables, plan: Encoded, n: int, first: int) -> tuple[int,
     return FITS, 2 * wait + wire
 
 
+@inlined
+def in_passes(plan: Encoded) -> bool:
+    """Whether passes wait for other holders, since these split gradients or parameters."""
+    return bool(plan.options[SHARD] >= GRADIENTS and plan.microbatches.shape[0] > 1)
+
+
 @maker
 def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """Fill in the gradient sets and how long each takes, and the sum of what layers share among all its holders, which
     stands with the first stage. Where gradients or parameters are sharded, passes get what they wait for the other
     holders. Returns (FITS, sets, 0), or (BLOCKED, stage, other stage), or (UNLIKE, pipeline, 0), or (SCATTERED,
     stage, 0)."""
-    replicas = plan.microbatches.shape[0]
-    in_passes = plan.options[SHARD] >= GRADIENTS and replicas > 1
+    status, sets, other = first_sums(tables, plan, out)
+    return other_sums(tables, plan, out, sets) if status == FITS else (status, sets, other)
+
+
+@lean
+def first_sums(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
+    """What `gradient_sets` begins with: which sets there are, and how long those two take that are over last, the first
+    set's and that of what layers share. Returns as it does."""
+    return _first_sums(tables, plan, out)
+
+
+@maker
+def _first_sums(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     status, where = mismatch(tables, plan)
     if status != FITS:
         return status, where, 0
@@ -196,11 +213,32 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
         wire, wait = sum_seconds(tables, plan, members, size)
         out.tie_seconds[0] = wire + buckets_of(tables, size) * wait
     sets = cut_sets(tables, plan, apart, out)
+    if sets > 0:
+        status, stage, other = _fill_sets(tables, plan, out, 0, _ONE)
+        if status != FITS:
+            return status, stage, other
+    return FITS, sets, 0
+
+
+@lean
+def other_sums(tables: Tables, plan: Encoded, out: Durations, sets: int) -> tuple[int, int, int]:
+    """The rest of `gradient_sets`, after `first_sums`. Returns as it does."""
     if sets == 0:
         return FITS, 0, 0
+    status, stage, other = _fill_sets(tables, plan, out, _ONE, sets)
+    if status != FITS:
+        return status, stage, other
+    if in_passes(plan):
+        stretch_passes(tables, plan, out, sets)
+    return FITS, sets, 0
+
+
+@maker
+def _fill_sets(tables: Tables, plan: Encoded, out: Durations, begin: int, end: int) -> tuple[int, int, int]:
+    """How long each of some sets takes. Returns (FITS, 0, 0), or (BLOCKED, stage, other stage)."""
     some_blocked = tables.any_blocked and _any_blocked(tables, plan)
     holders = plan.starts[:-1].copy()
-    for i in range(sets):
+    for i in range(begin, end):
         move_to(plan, holders, out.set_first[i])
         if some_blocked:
             status, stage, other = _blocked_pair(tables, plan, holders)
@@ -209,9 +247,7 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
         wire, wait = sum_seconds(tables, plan, holders, out.set_size[i])
         out.set_seconds[i] = wire + wait
         out.set_wait[i] = wait
-    if in_passes:
-        stretch_passes(tables, plan, out, sets)
-    return FITS, sets, 0
+    return FITS, 0, 0
 
 
 @maker
@@ -305,20 +341,25 @@ def _sum_in_pipelines(tables: Tables, plan: Encoded, out: Durations, shared: Res
                 sync_end[n] = end
 
 
-@maker
+@inner
 def _sum_through(tables: Tables, plan: Encoded, shared: Resources, members: Ints, size: float, at: float) -> float:
     """When a set's sum that starts at some time is through the cards and trunks it shares with others."""
-    n = members.shape[0]
-    end = at
-    if plan.options[SYNC] != BY_REGION:
-        part = 2 * (n - 1) / n * size
-        for i in range(n):
-            end = max(end, pass_through(shared, members[i], members[(i + 1) % n], part, at))
-        return end
-    # Three phases of this set's own; all its bytes count for what others have to wait.
-    chains = _chains_of(tables.region, plan.place, members)
-    gathered, around = np.zeros((2, shared.rate.shape[0]))  # seconds of a resource
+    if plan.options[SYNC] == BY_REGION:
+        return _through_regions(tables, shared, members, size, at)
+    n, end = members.shape[0], at
+    part = 2 * (n - 1) / n * size
     for i in range(n):
+        end = max(end, pass_through(shared, members[i], members[(i + 1) % n], part, at))
+    return end
+
+
+@maker
+def _through_regions(tables: Tables, shared: Resources, members: Ints, size: float, at: float) -> float:
+    """The same region by region: three phases of this set's own; all its bytes count for what others have to wait."""
+    end = at
+    chains = _chains_of(tables.region, shared.place, members)
+    gathered, around = np.zeros((2, shared.rate.shape[0]))  # seconds of a resource
+    for i in range(members.shape[0]):
         if chains.before[i] < 0:
             continue
         a, b = members[i], members[chains.before[i]]

@@ -20,14 +20,14 @@ def weights_ends(tables: Tables, plan: Encoded, out: Durations, sets: int, share
     apart = is_apart(tables, plan)
     owned, in_common = np.zeros((sets, plan.microbatches.shape[0])), np.zeros(plan.starts[-1])
     _deal_out(tables, plan, out, apart, owned, in_common)
-    holders = plan.starts[1:] - 1
+    holders, before = plan.starts[1:] - 1, np.empty(plan.starts[-1])
     for i in range(sets - 1, -1, -1):
         move_to(plan, holders, out.set_first[i])
         size = set_bytes(tables, out.set_first[i], out.set_last[i], apart)
-        _hand_round(tables, plan, shared, holders, size, owned[i], done)
+        _hand_round(tables, plan, shared, holders, size, owned[i], done, before)
     if apart:
         members = shared_holders(tables, plan)
-        _hand_round(tables, plan, shared, members, shared_bytes(tables), in_common[members], done)
+        _hand_round(tables, plan, shared, members, shared_bytes(tables), in_common[members], done, before)
 
 
 @maker
@@ -90,15 +90,24 @@ def _give(members: Ints, size: float, group: Ints, best: Ints, load: Floats, par
         parts[best[g]] += size
 
 
-@maker
+@inner
 def _hand_round(
-    tables: Tables, plan: Encoded, shared: Resources, members: Ints, size: float, parts: Floats, done: Floats
+    tables: Tables,
+    plan: Encoded,
+    shared: Resources,
+    members: Ints,
+    size: float,
+    parts: Floats,
+    done: Floats,
+    before: Floats,
 ) -> None:
     """Members send the bytes that they own of `size`, `parts`, to all others; where each region or machine has all of
-    it, to those near them."""
+    it, to those near them. `before` [N] is room to work in."""
     buckets, in_groups = buckets_of(tables, size), plan.options[WITHIN] != EVERYWHERE
-    before = done[members]
-    at = before.max()
+    at = 0.0
+    for i in range(members.shape[0]):
+        before[i] = done[members[i]]
+        at = max(at, before[i])
     for j in range(members.shape[0]):
         b = members[j]
         for i in range(members.shape[0]):
@@ -106,9 +115,9 @@ def _hand_round(
             if a == b or parts[i] <= 0 or (in_groups and not is_near(tables, plan, a, b)):
                 continue
             wait, wire, trips = _hand_over(tables, plan, a, b, parts[i], buckets)
-            through = pass_through(shared, a, b, parts[i], at) - at
-            start = max(before[i], before[j] + wait)
-            done[b] = max(done[b], start + max(wire, through) + trips)
+            if shared.host[a] != shared.host[b]:
+                wire = max(wire, pass_through(shared, a, b, parts[i], at) - at)
+            done[b] = max(done[b], max(before[i], before[j] + wait) + wire + trips)
 
 
 @inner

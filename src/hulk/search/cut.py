@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hulk.cost.arrays import SCHEDULE, Encoded, Tables
-from hulk.cost.compiled import inner, lean, maker
+from hulk.cost.compiled import constant, inner, lean, maker
 from hulk.cost.sharding import shards_of, shards_of_all
 from hulk.cost.step import memory_with_kept, stage_memory
 from hulk.domain.options import ALL_AHEAD
@@ -18,6 +18,7 @@ from hulk.search.least import is_counted, least_kept, most_kept, pass_seconds, s
 
 Ints = NDArray[np.int64]
 
+TOO_SLOW = constant(-1)
 _NEAR, _NARROW = 1.1, 1e-6  # of the limits: the first to try, over the least there is; how close to end
 
 
@@ -107,8 +108,9 @@ def least_whole(tables: Tables, k: int) -> float:
 
 
 @lean
-def cut(tables: Tables, plan: Encoded, p: int) -> int:
-    """Cut pipeline p so that its slowest stage is as fast as possible. Returns how many layers find no room at all."""
+def cut(tables: Tables, plan: Encoded, p: int, longest: float) -> int:
+    """Cut pipeline p so that its slowest stage is as fast as possible. Returns how many layers find no room at all, or
+    TOO_SLOW where some find none as long as no stage takes more than `longest` seconds a microbatch."""
     begin, end = plan.starts[p], plan.starts[p + 1]
     most, fastest = 0.0, 0.0
     layers = tables.cut.shape[0]
@@ -116,9 +118,9 @@ def cut(tables: Tables, plan: Encoded, p: int) -> int:
         k = plan.kind[n]
         most = max(most, tables.forward[k, layers] + tables.backward[k, layers])
         fastest += 1.0 / least_whole(tables, k)
-    missing, high, _ = fill(tables, plan, p, most, plan.first, plan.last)
+    missing, high, _ = fill(tables, plan, p, min(most, longest), plan.first, plan.last)
     if missing > 0:
-        return missing
+        return missing if most <= longest else TOO_SLOW
     low = 1.0 / fastest * 0.999  # no cut beats the work spread evenly over the stages' speeds
     middle, is_filled = _NEAR * low, True  # where the best cut is mostly found; after that, halve the range
     while high - low > _NARROW * high:
@@ -128,7 +130,7 @@ def cut(tables: Tables, plan: Encoded, p: int) -> int:
             high = slowest
         else:
             low = following
-        middle = 0.5 * (low + high)
+        middle = min(_NEAR * low, 0.5 * (low + high))
     if not is_filled:
         missing, _, _ = fill(tables, plan, p, high, plan.first, plan.last)
         return missing

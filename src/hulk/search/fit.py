@@ -6,14 +6,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import FITS, PARAMETERS, SCHEDULE, SHARD, TOO_BIG, Durations, Encoded, Tables
+from hulk.cost.arrays import (
+    FITS,
+    PARAMETERS,
+    SCHEDULE,
+    SHARD,
+    TOO_BIG,
+    Durations,
+    Encoded,
+    Tables,
+)
 from hulk.cost.compiled import constant, inner, kernel, lean
-from hulk.cost.step import stage_durations, step_seconds
+from hulk.cost.step import passes_seconds, stage_durations, summed_seconds
 from hulk.cost.sync import buckets_of, is_apart, sends_weights, set_bytes
-from hulk.cost.sync_times import gradient_sets
+from hulk.cost.sync_times import first_sums, in_passes, other_sums
 from hulk.cost.weights import least_weights_end
 from hulk.domain.options import ALL_AHEAD
-from hulk.search.cut import cut, cut_by_rules, least_whole, same_pipeline, set_warmup
+from hulk.search.cut import TOO_SLOW, cut, cut_by_rules, least_whole, same_pipeline, set_warmup
 from hulk.search.least import EACH, UNCOUNTED, is_counted, recompute_least
 from hulk.search.refine import Desk, refine
 from hulk.search.results import CUT_OFF, LACKS, OVER, RUNS, TOO_FULL, TOO_MANY_PIPELINES
@@ -44,6 +53,34 @@ def _fastest_pace(tables: Tables, plan: Encoded, p: int) -> float:
             trip += 2 * tables.latency[plan.place[n], plan.place[n + 1]]
     extra = plan.options[SCHEDULE]
     return pace if extra == ALL_AHEAD else min(pace, (end - begin + extra) / (trip + least))
+
+
+@inner
+def _fastest_paces(tables: Tables, plan: Encoded, paces: Floats) -> float:
+    """Fill in the fastest pace of each pipeline; returns that of all together."""
+    every = 0.0
+    for p in range(plan.microbatches.shape[0]):
+        is_known = p > 0 and same_pipeline(plan, p, p - 1)
+        paces[p] = paces[p - 1] if is_known else _fastest_pace(tables, plan, p)
+        every += paces[p]
+    return every
+
+
+@inner
+def _longest_pass(plan: Encoded, p: int, total: int, limit: float, paces: Floats) -> float:
+    """Seconds that a stage of pipeline p, and of those after it that are like it, may take for a microbatch where the
+    step is to take less than `limit`: all other pipelines do as much as they can, these the rest. Infinite where that
+    says nothing: so few microbatches that fewer are under way than was assumed need less memory, and other cuts fit."""
+    if limit == np.inf:
+        return np.inf
+    alike, others = 1, 0.0
+    for q in range(plan.microbatches.shape[0]):
+        if q > p and q == p + alike and same_pipeline(plan, q, p):
+            alike += 1
+        elif q != p:
+            others += paces[q]
+    rest = (total - limit * others) / alike
+    return limit / rest if rest > plan.warmup[plan.starts[p]] + 1 else np.inf
 
 
 @lean
@@ -89,6 +126,15 @@ def _least_with_sums(tables: Tables, plan: Encoded, out: Durations, least: float
     return least
 
 
+@inner
+def _passed(plan: Encoded, stage_end: Floats) -> float:
+    """When the last of the first stages is through its last backward."""
+    last = 0.0
+    for p in range(plan.microbatches.shape[0]):
+        last = max(last, stage_end[plan.starts[p]])
+    return last
+
+
 @kernel
 def fit(
     tables: Tables,
@@ -107,20 +153,17 @@ def fit(
     layers = tables.cut.shape[0]
     if total < replicas:
         return LACKS, TOO_MANY_PIPELINES + replicas - total
-    missing, pace, is_ruled = 0, 0.0, tables.held_until.shape[0] > 0
+    missing, is_ruled, paces = 0, tables.held_until.shape[0] > 0, scratch[0]
     for p in range(replicas):
-        begin, end = plan.starts[p], plan.starts[p + 1]
-        if end - begin > layers:
-            return LACKS, TOO_MANY_PIPELINES + end - begin
-        if limit < np.inf:
-            pace += _fastest_pace(tables, plan, p)
-    if limit < np.inf and total >= limit * pace:
+        if plan.starts[p + 1] - plan.starts[p] > layers:
+            return LACKS, TOO_MANY_PIPELINES + plan.starts[p + 1] - plan.starts[p]
+        set_warmup(plan, p, total - replicas + 1)
+    if limit < np.inf and total >= limit * _fastest_paces(tables, plan, paces):
         return OVER, limit
     for n in range(plan.starts[replicas]):
         plan.kept[n] = 0
     for p in range(replicas):
         begin, end = plan.starts[p], plan.starts[p + 1]
-        set_warmup(plan, p, total - replicas + 1)
         if p > 0 and same_pipeline(plan, p, p - 1):
             before = plan.starts[p - 1]
             for i in range(end - begin):
@@ -128,7 +171,13 @@ def fit(
                 plan.last[begin + i] = plan.last[before + i]
                 plan.kept[begin + i] = plan.kept[before + i]
             continue
-        missing += cut_by_rules(tables, plan, p) if is_ruled else cut(tables, plan, p)
+        if is_ruled:
+            missing += cut_by_rules(tables, plan, p)
+        else:
+            left = cut(tables, plan, p, _longest_pass(plan, p, total, limit, paces))
+            if left == TOO_SLOW:
+                return OVER, limit
+            missing += left
         if missing > 0 and limit < np.inf:  # how far it is from fitting counts only where nothing fits yet
             break
     if missing > 0:
@@ -154,12 +203,25 @@ def fit(
     least = least_seconds(plan, out) if limit < np.inf else 0.0
     if least >= enough:
         return OVER, limit
-    status, sets, _ = gradient_sets(tables, plan, out)
+    status, sets, _ = first_sums(tables, plan, out)
     if status != FITS:
         return LACKS, CUT_OFF
-    if limit < np.inf and replicas > 1 and _least_with_sums(tables, plan, out, least) >= enough:
+    # Passes take longer to work out than these sums, and all other sums longer than passes.
+    is_limited, sums_first = limit < np.inf and replicas > 1, in_passes(plan)
+    if is_limited and _least_with_sums(tables, plan, out, least) >= enough:
         return OVER, limit
-    seconds = step_seconds(tables, plan, out, sets, scratch[0], scratch[1], HORIZON)
+    if not sums_first:
+        seconds = passes_seconds(tables, plan, out, scratch[0], HORIZON)
+        if seconds >= enough:
+            return OVER, limit
+        if is_limited and _least_with_sums(tables, plan, out, _passed(plan, scratch[0])) >= enough:
+            return OVER, limit
+    status, sets, _ = other_sums(tables, plan, out, sets)
+    if status != FITS:
+        return LACKS, CUT_OFF
+    if sums_first:
+        passes_seconds(tables, plan, out, scratch[0], HORIZON)
+    seconds = summed_seconds(tables, plan, out, sets, scratch[0], scratch[1])
     if seconds >= enough:
         return OVER, limit  # not its price: refined it might take less
     if is_small:
