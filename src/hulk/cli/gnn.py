@@ -124,11 +124,11 @@ def train(
             progress=lambda step, loss: bars.update(task, completed=step, description=f"training, loss {loss:.3f}"),
         )  # fmt: skip
     draw_curves(history, folder / "curves.png")
+    best = min(history, key=lambda point: point.validation_loss, default=None)  # the one that is kept
     card = {
         "examples": len(known_examples), "scenes": f"{scale.least} to {scale.most} machines, up to {scale.jobs} jobs",
         "steps": steps, "parts": parts, "seed": seed, "shape": asdict(settings.shape),
-        "validation_entropy": history[-1].validation_entropy if history else None,
-        "median_gap": history[-1].gap if history else None,
+        "validation_entropy": best.validation_entropy if best else None, "median_gap": best.gap if best else None,
     }  # fmt: skip
     path = export(model, folder, card=card)
     typer.echo(f"wrote {path}")
