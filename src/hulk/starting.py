@@ -27,7 +27,9 @@ from hulk.search.uniform import best_uniform
 _DEALING, _WITHOUT = 0.38, 0.43
 ARRANGING = 0.45
 """Of the time limit until each group's shape was searched more widely."""
-_FOR_DEALING = 0.25  # of the moves
+# Of the moves. Where a job needs several regions, its groups show how good they are only once its slots are in order,
+# and more moves for dealing find none that end better.
+_FOR_DEALING, _FOR_DEALING_WIDE = 0.25, 0.15
 _LEAST_FOR_NETWORK = 24
 # Proposals, how often each is completed anew, and how much of the time for dealing that may take; moves that are made
 # with the first of them before the others are asked for.
@@ -43,7 +45,8 @@ def first_states(polisher: Polisher, evaluations: int, network: Proposing | None
     """The best few ways found to deal the machines out, each job's shape then searched more widely on its own ones."""
     groups, budget = polisher.groups, polisher.groups.budget
     found: list[State] = []
-    moves = int(_FOR_DEALING * evaluations)
+    share = _FOR_DEALING if groups.wide_job() is None else _FOR_DEALING_WIDE
+    moves = int(share * evaluations)
     if polisher.objective.needs_money:
         found = _frugal(polisher)
         story.tell("few machines for each job", min(found, key=polisher.score, default=None))
@@ -51,7 +54,7 @@ def first_states(polisher: Polisher, evaluations: int, network: Proposing | None
     proposed = _proposed(groups, network, budget.until(_PROPOSING * _DEALING))
     if proposed:
         story.tell("proposed by the network", groups.state(proposed[0]))
-    length = moves / (_FOR_DEALING * EVALUATIONS)
+    length = moves / (share * EVALUATIONS)
     deals = groups.deals(moves=moves, deadline=budget.until(_DEALING), starts=proposed, length=length)
     deals = groups.without_waiting(deals, moves=moves // 2 or 1, deadline=budget.until(_WITHOUT))
     found += [groups.state(deal) for deal in deals]
