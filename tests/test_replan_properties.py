@@ -152,9 +152,12 @@ def test_a_seed_that_serves_the_planner_badly_serves_replanning_no_worse_than_mo
     request, effort = Request(cluster, tuple(jobs), small.compute()), Effort(evaluations=4000, time_limit=300.0)
     plan = plan_jobs(request, effort).plan
     gone = plan.jobs[jobs[0].name].machines[0]
-    result = replan(plan, request, Change((gone,)), horizon=3650 * 86400.0, effort=replace(effort, seed=3))
-    after = {change.job: change.after_s for change in result.jobs}
+    change, horizon = Change((gone,)), 3650 * 86400.0
+    left = replace(request, cluster=replan(plan, request, change, horizon=horizon, effort=effort).cluster)
+    own = [plan_jobs(left, replace(effort, seed=seed)).cost for seed in range(6)]
+    worst = own.index(max(own))
+    assert own[worst] > 1.1 * median(own)  # so few moves leave much to luck
+    result = replan(plan, request, change, horizon=horizon, effort=replace(effort, seed=worst))
+    after = {one.job: one.after_s for one in result.jobs}
     cost = sum(job_cost(job, after[job.name]) for job in jobs)
-    own = [plan_jobs(replace(request, cluster=result.cluster), replace(effort, seed=other)).cost for other in range(6)]
-    assert own[3] == max(own) > 1.1 * median(own)  # so few moves leave much to luck
     assert cost <= 1.03 * median(own)

@@ -27,7 +27,7 @@ from hulk.cost.compiled import constant, inlined, inner, kernel, lean, maker
 from hulk.cost.orders import group_of, is_ordered, is_split, most_held, run_orders, slots_of
 from hulk.cost.pipeline import Passes, backward_position, run_pipeline
 from hulk.cost.sharding import shards_of, shards_of_all
-from hulk.cost.sharing import hold_back, resources_of
+from hulk.cost.sharing import Resources, hold_back, resources_of
 from hulk.cost.sync import sends_weights
 from hulk.cost.sync_times import gradient_sets, sync_ends, tie_seconds
 from hulk.cost.weights import weights_ends
@@ -209,38 +209,26 @@ def step_seconds(
     A pipeline with more microbatches than `horizon` runs that many and goes on at the pace it has reached: a search's
     shortcut, not used for a price.
     """
-    passes_seconds(tables, plan, out, stage_end, horizon)
-    return summed_seconds(tables, plan, out, sets, stage_end, sync_end)
+    shared = resources_of(tables, plan)
+    end_passes(tables, plan, out, shared, stage_end, horizon)
+    return summed_seconds(tables, plan, out, sets, shared, stage_end, sync_end)
 
 
-@lean
-def passes_seconds(tables: Tables, plan: Encoded, out: Durations, stage_end: Floats, horizon: int) -> float:
-    """The first half of `step_seconds`: fills stage_end, and returns what the step would take without any sums, which
-    is the least it takes."""
-    return _without_sums(tables, plan, out, stage_end, horizon)
-
-
-@maker
-def _without_sums(tables: Tables, plan: Encoded, out: Durations, stage_end: Floats, horizon: int) -> float:
+@inner
+def end_passes(
+    tables: Tables, plan: Encoded, out: Durations, shared: Resources, stage_end: Floats, horizon: int
+) -> None:
+    """The first half of `step_seconds`: fills stage_end."""
     _run_pipelines(plan, out, stage_end, horizon)
-    hold_back(tables, plan, out, resources_of(tables, plan), stage_end)
-    done = np.empty(stage_end.shape[0])
-    for n in range(done.shape[0]):
-        done[n] = stage_end[n] + out.update[n]
-    return _longest(tables, plan, out, done)
-
-
-@lean
-def summed_seconds(
-    tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats
-) -> float:
-    """The second half of `step_seconds`: the sums of gradients and the updates, after `passes_seconds`."""
-    return _with_sums(tables, plan, out, sets, stage_end, sync_end)
+    hold_back(tables, plan, out, shared, stage_end)
 
 
 @maker
-def _with_sums(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_end: Floats, sync_end: Floats) -> float:
-    replicas, shared = plan.microbatches.shape[0], resources_of(tables, plan)
+def summed_seconds(
+    tables: Tables, plan: Encoded, out: Durations, sets: int, shared: Resources, stage_end: Floats, sync_end: Floats
+) -> float:
+    """The second half of `step_seconds`: the sums of gradients and the updates, after `end_passes`."""
+    replicas = plan.microbatches.shape[0]
     sync_end[:] = stage_end
     sync_ends(tables, plan, out, sets, shared, stage_end, sync_end)
     done = np.empty(plan.starts[replicas])
@@ -250,19 +238,26 @@ def _with_sums(tables: Tables, plan: Encoded, out: Durations, sets: int, stage_e
         done[n] = sync_end[n] + out.update[n]
     if sends_weights(tables, 0 < plan.options[SHARD] < PARAMETERS, replicas):
         weights_ends(tables, plan, out, sets, shared, done)
-    return _longest(tables, plan, out, done)
+    return _longest(tables, plan, out, done, False)
 
 
 @inner
-def _longest(tables: Tables, plan: Encoded, out: Durations, done: Floats) -> float:
-    """Seconds of the stage that is longest at a step, `done` being when each ends with it."""
+def unsummed_seconds(tables: Tables, plan: Encoded, out: Durations, stage_end: Floats) -> float:
+    """What a step takes at least, after `end_passes`: updates, but no sums."""
+    return _longest(tables, plan, out, stage_end, True)
+
+
+@inner
+def _longest(tables: Tables, plan: Encoded, out: Durations, ends: Floats, before_update: bool) -> float:
+    """Seconds of the stage that is longest at a step, from when each ends with it, or with all but its update."""
     total = 0.0
     for p in range(plan.microbatches.shape[0]):
         first = 0.0  # when the pipeline's first microbatch reaches a stage
         slots = slots_of(plan, p) if is_ordered(plan) else plan.starts[p + 1] - plan.starts[p]
         for s in range(slots):
             for n in range(plan.starts[p] + s, plan.starts[p + 1], slots):
-                total = max(total, done[n] - first)
+                end = ends[n] + out.update[n] if before_update else ends[n]
+                total = max(total, end - first)
             n = plan.starts[p] + s
             if tables.rules.rolls and n + 1 < plan.starts[p + 1]:
                 first += out.forward[n] + out.send_forward[n] + out.latency[n]

@@ -191,15 +191,10 @@ def gradient_sets(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, i
     return other_sums(tables, plan, out, sets) if status == FITS else (status, sets, other)
 
 
-@lean
+@maker
 def first_sums(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     """What `gradient_sets` begins with: which sets there are, and how long those two take that are over last, the first
     set's and that of what layers share. Returns as it does."""
-    return _first_sums(tables, plan, out)
-
-
-@maker
-def _first_sums(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int, int]:
     status, where = mismatch(tables, plan)
     if status != FITS:
         return status, where, 0
@@ -214,39 +209,42 @@ def _first_sums(tables: Tables, plan: Encoded, out: Durations) -> tuple[int, int
         out.tie_seconds[0] = wire + buckets_of(tables, size) * wait
     sets = cut_sets(tables, plan, apart, out)
     if sets > 0:
-        status, stage, other = _fill_sets(tables, plan, out, 0, _ONE)
+        holders = plan.starts[:-1].copy()
+        status, stage, other = _fill_set(tables, plan, out, 0, holders, tables.any_blocked)
         if status != FITS:
             return status, stage, other
     return FITS, sets, 0
 
 
-@lean
+@maker
 def other_sums(tables: Tables, plan: Encoded, out: Durations, sets: int) -> tuple[int, int, int]:
     """The rest of `gradient_sets`, after `first_sums`. Returns as it does."""
-    if sets == 0:
-        return FITS, 0, 0
-    status, stage, other = _fill_sets(tables, plan, out, _ONE, sets)
-    if status != FITS:
-        return status, stage, other
-    if in_passes(plan):
+    if sets > 1:
+        some_blocked = tables.any_blocked and _any_blocked(tables, plan)
+        holders = plan.starts[:-1].copy()
+        for i in range(1, sets):
+            status, stage, other = _fill_set(tables, plan, out, i, holders, some_blocked)
+            if status != FITS:
+                return status, stage, other
+    if sets > 0 and in_passes(plan):
         stretch_passes(tables, plan, out, sets)
     return FITS, sets, 0
 
 
-@maker
-def _fill_sets(tables: Tables, plan: Encoded, out: Durations, begin: int, end: int) -> tuple[int, int, int]:
-    """How long each of some sets takes. Returns (FITS, 0, 0), or (BLOCKED, stage, other stage)."""
-    some_blocked = tables.any_blocked and _any_blocked(tables, plan)
-    holders = plan.starts[:-1].copy()
-    for i in range(begin, end):
-        move_to(plan, holders, out.set_first[i])
-        if some_blocked:
-            status, stage, other = _blocked_pair(tables, plan, holders)
-            if status != FITS:
-                return status, stage, other
-        wire, wait = sum_seconds(tables, plan, holders, out.set_size[i])
-        out.set_seconds[i] = wire + wait
-        out.set_wait[i] = wait
+@inner
+def _fill_set(
+    tables: Tables, plan: Encoded, out: Durations, i: int, holders: Ints, some_blocked: bool
+) -> tuple[int, int, int]:
+    """How long set i takes, `holders` being those of a set before it. Returns (FITS, 0, 0), or (BLOCKED, stage, other
+    stage)."""
+    move_to(plan, holders, out.set_first[i])
+    if some_blocked:
+        status, stage, other = _blocked_pair(tables, plan, holders)
+        if status != FITS:
+            return status, stage, other
+    wire, wait = sum_seconds(tables, plan, holders, out.set_size[i])
+    out.set_seconds[i] = wire + wait
+    out.set_wait[i] = wait
     return FITS, 0, 0
 
 

@@ -17,7 +17,8 @@ from hulk.cost.arrays import (
     Tables,
 )
 from hulk.cost.compiled import constant, inner, kernel, lean
-from hulk.cost.step import passes_seconds, stage_durations, summed_seconds
+from hulk.cost.sharing import resources_of
+from hulk.cost.step import end_passes, stage_durations, summed_seconds, unsummed_seconds
 from hulk.cost.sync import buckets_of, is_apart, sends_weights, set_bytes
 from hulk.cost.sync_times import first_sums, in_passes, other_sums
 from hulk.cost.weights import least_weights_end
@@ -210,9 +211,10 @@ def fit(
     is_limited, sums_first = limit < np.inf and replicas > 1, in_passes(plan)
     if is_limited and _least_with_sums(tables, plan, out, least) >= enough:
         return OVER, limit
+    shared = resources_of(tables, plan)
     if not sums_first:
-        seconds = passes_seconds(tables, plan, out, scratch[0], HORIZON)
-        if seconds >= enough:
+        end_passes(tables, plan, out, shared, scratch[0], HORIZON)
+        if limit < np.inf and unsummed_seconds(tables, plan, out, scratch[0]) >= enough:
             return OVER, limit
         if is_limited and _least_with_sums(tables, plan, out, _passed(plan, scratch[0])) >= enough:
             return OVER, limit
@@ -220,8 +222,8 @@ def fit(
     if status != FITS:
         return LACKS, CUT_OFF
     if sums_first:
-        passes_seconds(tables, plan, out, scratch[0], HORIZON)
-    seconds = summed_seconds(tables, plan, out, sets, scratch[0], scratch[1])
+        end_passes(tables, plan, out, shared, scratch[0], HORIZON)
+    seconds = summed_seconds(tables, plan, out, sets, shared, scratch[0], scratch[1])
     if seconds >= enough:
         return OVER, limit  # not its price: refined it might take less
     if is_small:
