@@ -9,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from wide import fresh_name, needs_testbed
 
 from hulk.cli import main
 from hulk.testbed import requirements
+from hulk.testbed.state import State
 
 HEAD = "name: c\nregions: {x: {}, y: {}}\nassume: {between: blocked}\nmachines:\n"
 TWO = (
@@ -120,3 +122,17 @@ def test_it_says_all_that_is_missing(monkeypatch, capsys):
 def test_it_says_so_where_this_is_not_linux(monkeypatch, capsys):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "a testbed needs Linux (this is darwin)" in complaint(monkeypatch, capsys, "status")
+
+
+@needs_testbed
+def test_one_that_goes_down_meanwhile_does_not_hide_the_others(up, monkeypatch, capsys):
+    """Its state is still there, its router no longer answers."""
+    from hulk.cli import testbed as verbs
+
+    (mine,) = (each for each in verbs._testbeds().all() if each.name == up)
+    gone = type(mine)(State("going", mine.pid, mine.network))
+    monkeypatch.setattr(verbs, "_testbeds", lambda: SimpleNamespace(all=lambda: (gone, mine)))
+    verbs.status(as_json=True)
+    told = capsys.readouterr()
+    assert [each["name"] for each in json.loads(told.out)["testbeds"]] == [up]
+    assert "testbed going is left out: the router does not answer" in told.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,9 +39,9 @@ def up(
 
     testbed = _testbeds().up(load_cluster(cluster), name=name, detached=True)
     if as_json:
-        print_json(_to_json(testbed))
+        print_json(_to_json(testbed, testbed.traffic()))
         return
-    _render(testbed)
+    _render(testbed, testbed.traffic())
     fast = sum(wire.most > _FAST for wire in testbed.network.wires)
     if fast:
         typer.echo(
@@ -59,13 +60,26 @@ def status(as_json: JsonOption = False) -> None:
     """Print the testbeds of this machine: their machines, and what the network has carried."""
     from hulk.cli.screen import print_json
 
-    testbeds = _testbeds().all()
+    answers = _answers(_testbeds().all())
     if as_json:
-        print_json({"hulk": "testbeds/1", "testbeds": [_to_json(t) for t in testbeds]})
-    elif not testbeds:
+        print_json({"hulk": "testbeds/1", "testbeds": [_to_json(*answer) for answer in answers]})
+    elif not answers:
         typer.echo("no testbed is up")
-    for testbed in testbeds if not as_json else ():
-        _render(testbed)
+    for answer in answers if not as_json else ():
+        _render(*answer)
+
+
+def _answers(testbeds: Sequence[Testbed]) -> list[tuple[Testbed, dict[str, Any]]]:
+    """What each testbed's network has carried. One that goes down at this moment is no reason to tell of none."""
+    from hulk.errors import HulkError
+
+    found = []
+    for testbed in testbeds:
+        try:
+            found.append((testbed, testbed.traffic()))
+        except HulkError as error:
+            typer.echo(f"testbed {testbed.name} is left out: {error}; it may be going down", err=True)
+    return found
 
 
 @app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -130,8 +144,8 @@ def _testbeds() -> type[Testbed]:
     return Testbed
 
 
-def _to_json(testbed: Testbed) -> dict[str, Any]:
-    network, traffic = testbed.network, testbed.traffic()
+def _to_json(testbed: Testbed, traffic: dict[str, Any]) -> dict[str, Any]:
+    network = testbed.network
     names = [host.name for host in network.hosts]
     return {
         "name": testbed.name,
@@ -176,11 +190,11 @@ def _reading_json(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _render(testbed: Testbed) -> None:
+def _render(testbed: Testbed, traffic: dict[str, Any]) -> None:
     from hulk.cli.screen import console, table
     from hulk.units import format_size
 
-    network, traffic = testbed.network, testbed.traffic()
+    network = testbed.network
     sent, received, dropped = ([0] * len(network.hosts) for _ in range(3))
     for path in traffic["paths"]:
         sent[path["source"]] += path["bytes"]
