@@ -155,6 +155,8 @@ def main() -> int:
     arguments.add_argument("--model", help="catalogue name of the model that ran")
     arguments.add_argument("--leave-out", action="store_true", help="each run by what is fitted to the others")
     given = arguments.parse_args()
+    if given.leave_out and (given.runs or given.model):
+        arguments.error("--leave-out fits to the bundled runs; it goes with neither --runs nor --model")
     try:
         if given.leave_out:
             return leave_out().finish(given.json)

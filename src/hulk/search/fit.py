@@ -6,16 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hulk.cost.arrays import (
-    FITS,
-    PARAMETERS,
-    SCHEDULE,
-    SHARD,
-    TOO_BIG,
-    Durations,
-    Encoded,
-    Tables,
-)
+from hulk.cost.arrays import FITS, PARAMETERS, SCHEDULE, SHARD, TOO_BIG, Durations, Encoded, Tables
 from hulk.cost.compiled import constant, inner, kernel, lean
 from hulk.cost.sharing import resources_of
 from hulk.cost.step import end_passes, stage_durations, summed_seconds, unsummed_seconds
